@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import html
 import importlib
 import logging
@@ -14,11 +15,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import anyio
 import jinja2
 import uvicorn
+from anyio.to_thread import run_sync as in_thread
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -143,6 +145,7 @@ def _socket(listen: Listen) -> socket.socket:
 
 REPORTS = "gpuprep.reports.html"  # their style sheet and parts
 MOST_LETTERS = 2000  # of one text on a page
+PAGES_AT_ONCE = 8  # fewer than the connections to the store; Python makes one after the other anyway
 TYPES = {"json": "application/json", "junit": "application/xml", "sbom": "application/json"}  # others are plain text
 STATIC = {
     "style.css": (REPORTS, "style.css", "text/css"),
@@ -175,6 +178,8 @@ register_url_convertor("anything", Anything())
 
 def application(board: Board, rules: Rules) -> ASGIApp:
     """The web application; the caller starts and closes the board."""
+    # Apart: while many pages are made, whoever watches this server still gets its answer.
+    pages, checks = anyio.CapacityLimiter(PAGES_AT_ONCE), anyio.CapacityLimiter(1)
 
     def answered(make: Callable[[], Response]) -> Response:
         with board.answering():
@@ -184,13 +189,14 @@ def application(board: Board, rules: Rules) -> ASGIApp:
         async def answer(request: Request) -> Response:
             query = Query(dict(request.query_params))
             style = query.choice("format", ("html", "json"))
-            return await run_in_threadpool(answered, lambda: _shown(board, make(request, query), style))
+            return await in_thread(answered, lambda: _shown(board, make(request, query), style), limiter=pages)
 
         return answer
 
     async def run(request: Request) -> Response:
         style = Query(dict(request.query_params)).choice("format", ("html", *FORMATS))
-        return await run_in_threadpool(answered, lambda: _run(board, request.path_params["run"], style))
+        make = functools.partial(_run, board, request.path_params["run"], style)
+        return await in_thread(answered, make, limiter=pages)
 
     async def home(_: Request) -> Response:
         return RedirectResponse("/fleet", 303)
@@ -200,7 +206,7 @@ def application(board: Board, rules: Rules) -> ASGIApp:
         return Response(text, media_type=kind)
 
     async def health(_: Request) -> Response:
-        await run_in_threadpool(board.fleet)
+        await in_thread(board.store.check_readable, limiter=checks)
         return PlainTextResponse("ok\n")
 
     def word(request: Request, name: str) -> str:

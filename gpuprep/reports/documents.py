@@ -363,9 +363,11 @@ def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
     made = Capacity(tuple(records), exit_code, streams) if counted else Runs(tuple(records), exit_code)
     if len(records) == 1:
         return document(made)
-    # Record by record: the plain values of a record take ten times the room of its JSON.
+    # Record by record, and joined once, with the last newline: the text of a fleet has a hundred megabytes, and the
+    # plain values of a record take ten times the room of its JSON.
     begun, runs, ended = document(dataclasses.replace(made, runs=()), None).partition('"runs": [')
-    return "".join([begun, runs, ", ".join(map(strict_json, records)), ended])
+    pieces = [piece for record in records for piece in (", ", strict_json(record))]
+    return "".join([begun, runs, *pieces[1:], ended, "\n"])
 
 
 def of_record(record: RunRecord) -> RunLine:

@@ -68,6 +68,11 @@ class ReadOnlyStore(Store):
         """End running queries; later queries fail."""
         self._stopped.set()
 
+    def check_readable(self) -> None:
+        """Raises StoreError if the store cannot be read."""
+        with self._transaction(write=False) as connection:
+            migrations.version(connection)
+
     def newest_of_hosts(self, commands: Collection[str]) -> list[Run]:
         """The newest run of each name with one of these commands that says how the host is; else its newest run."""
         with self._transaction(write=False) as connection:

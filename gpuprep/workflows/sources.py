@@ -54,7 +54,7 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
     certified = run.certified()
     return {
         **roles,
-        **mirrored(roles, {**run.options.mirrors, **run.target.mirrors}),
+        **mirrored(roles, mirrors_of(run)),
         "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
         # From the settings alone, and set even where they name nobody: an inventory cannot widen them, nor a host.
         "gpu_codec_trusted_builders": list(run.options.builds.trusted),
@@ -75,6 +75,13 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
 def _driver(certified: RunRecord | None) -> str:
     version = certified.after.driver.loaded_version if certified and certified.after else None
     return version if isinstance(version, str) else ""
+
+
+def mirrors_of(run: ProfileRun) -> dict[str, str]:
+    """The user's mirrors, and of a simulated machine those of its own archive that the user did not name."""
+    ours = run.options.mirrors
+    own = {name: url for name, url in run.target.mirrors.items() if name.removesuffix("_key") not in ours}
+    return {**own, **ours}
 
 
 def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +128,7 @@ def check(
     if not steps or release is None:
         return ()
     run.stage("trying the sources of packages and tarballs")
-    mirrors = {**run.options.mirrors, **run.target.mirrors}
+    mirrors = mirrors_of(run)
     lacking = [*_tarballs(run, wanted, findings, mirrors)] if "gpu_codec" in steps else []
     wishes = [*_wishes(wanted, facts, release, steps, mirrors)]
     question = _question(wanted, facts, release, steps, wishes, mirrors)

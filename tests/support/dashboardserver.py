@@ -102,6 +102,9 @@ class Pages:
         self._app = app
 
     def get(self, path: str) -> Answer:
+        return asyncio.run(self.ask(path))
+
+    async def ask(self, path: str) -> Answer:
         parts, sent = urlsplit(path), list[Message]()
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
@@ -115,10 +118,7 @@ class Pages:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        async def answer() -> None:
-            await self._app(scope, receive, send)
-
-        asyncio.run(answer())
+        await self._app(scope, receive, send)
         headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:]).decode())
 

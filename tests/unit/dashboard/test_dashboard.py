@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,19 @@ import oldstores
 import postgres
 import pytest
 from commandline import Shell, own_folders
-from dashboardserver import Server, pages, questions, read_only, serving
+from dashboardserver import SECONDS, Pages, Server, pages, questions, read_only, serving
 from fleetstore import Fleet, write
 from records_for_tests import record
 from waiting import until
 
 from gpuprep import errors, reports
+from gpuprep.dashboard.app import application
+from gpuprep.dashboard.board import Board
+from gpuprep.dashboard.guard import Rules
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.store import Store
+from gpuprep.store.overview import Run
+from gpuprep.store.readonly import ReadOnlyStore
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 HOSTS, NIGHTS = 64, 12
@@ -426,6 +433,35 @@ def test_a_store_without_runs_is_an_empty_fleet(store_url: str) -> None:
         assert "No run that judges a host" in shown.get("/fleet").text
         assert "No host has been checked yet" in shown.get("/findings").text
         assert shown.get("/run/last").status == 404
+
+
+def test_a_health_check_is_answered_while_pages_wait_for_the_store(store_url: str) -> None:
+    write(store_url, 4, 2)
+    going, asked = threading.Event(), threading.Event()
+
+    class Slow(ReadOnlyStore):
+        def newest_of_hosts(self, commands: Collection[str]) -> list[Run]:
+            asked.set()
+            assert going.wait(SECONDS)
+            return super().newest_of_hosts(commands)
+
+    board = Board(Slow.open(store_url), fresh_seconds=0)
+    shown = Pages(application(board, Rules("")))
+
+    async def together() -> None:
+        waiting = [asyncio.create_task(shown.ask("/fleet")) for _ in range(60)]
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+        health = await asyncio.wait_for(shown.ask("/healthz"), SECONDS)
+        assert (health.status, health.text) == (200, "ok\n")
+        going.set()
+        assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
+
+    try:
+        asyncio.run(together())
+    finally:
+        going.set()
+        board.close()
 
 
 def test_a_host_whose_clock_is_ahead_is_shown(store_url: str) -> None:

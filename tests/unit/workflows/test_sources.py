@@ -17,10 +17,10 @@ import fakeprograms
 import pytest
 from builders import bare_snapshot, load
 from fakehost import all_offered
-from workflowstage import Stage, stage
+from workflowstage import HERE, T4, Stage, stage
 
 from gpuprep import errors
-from gpuprep.workflows import provision, sources
+from gpuprep.workflows import provision, runs, sources
 
 __all__ = ["stage"]  # a fixture
 
@@ -349,6 +349,19 @@ def test_red_hats_systems_are_asked_for_what_each_step_takes_from_where(
     if nvidia:
         assert nvidia["key"].endswith("/x86_64/D42D0685.pub")
         assert (len(nvidia["fingerprint"]), nvidia["lists"]) == (40, False)
+
+
+def test_a_simulated_machine_uses_the_users_mirrors() -> None:
+    """Rehearsed is what the real hosts will do. The key of the machine's own archive signs no other."""
+    own = {"nvidia": "file:///own", "nvidia_key": "/own/key.asc", "ffmpeg": "file:///own/ffmpeg"}
+    target = dataclasses.replace(HERE, name="sim:a", simulated=True, mirrors=own)
+    run = runs.ProfileRun(
+        "plan", target, T4, runs.Options(mirrors={"nvidia": "https://m.example"}),
+        runs.RunContext(lambda *_: None, None, lambda: False),
+    )  # fmt: skip
+    assert sources.mirrors_of(run) == {"nvidia": "https://m.example", "ffmpeg": "file:///own/ffmpeg"}
+    run = runs.ProfileRun("plan", target, T4, runs.Options(), runs.RunContext(lambda *_: None, None, lambda: False))
+    assert sources.mirrors_of(run) == own
 
 
 def test_a_key_of_ones_own_mirror_needs_no_fingerprint(stage: Stage, tmp_path: Path) -> None:
