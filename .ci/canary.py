@@ -36,12 +36,16 @@ from gpuprep.catalogue.roles import (
     keyring,
     prebuilt_packages,
     repository_key,
+    rpm_key,
 )
 from gpuprep.sim import controller
 from gpuprep.sim.archive.stubs import upstream
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
-CODENAMES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble"}
+CODENAMES = {
+    "debian-12": "bookworm", "debian-13": "trixie", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble",
+    "ubuntu-26.04": "resolute",
+}  # fmt: skip
 DISTRIBUTIONS = {
     "debian": ("http://deb.debian.org/debian", "http://security.debian.org/debian-security", "debian-archive-keyring"),
     "ubuntu": ("http://archive.ubuntu.com/ubuntu", "http://security.ubuntu.com/ubuntu", "ubuntu-archive-keyring"),
@@ -213,10 +217,8 @@ def root_of(folder: Path, release: OsRelease, source: str, repository: str, key:
             key = folder.with_suffix(".gpg")
             key.write_bytes(_keyring(f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/{package}", sha256))
         return AptRoot(folder, sources_of(release, source, repository, key or repository_key(release)))
-    variables = yaml.safe_load((role_folder("gpu_driver") / "vars/main.yml").read_text(encoding="utf-8"))
-    address = f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/"
-    fingerprint = variables["gpu_driver_rpm_key_fingerprint"]
-    return RpmRoot(folder, address, key, fingerprint, variables["gpu_driver_rpm_key_file"])
+    key_file, pin = rpm_key(release)
+    return RpmRoot(folder, f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/", key, pin, key_file)
 
 
 def main() -> int:

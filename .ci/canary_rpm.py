@@ -27,10 +27,13 @@ class NotAsked(Exception):
 class RpmRoot:
     """The lists of one repository, believed by their signature."""
 
-    def __init__(self, folder: Path, address: str, key: Path | None, fingerprint: str, key_file: str) -> None:
-        """`key`: a file with the key that signs; None: the repository's `key_file`, which must have the fingerprint."""
+    def __init__(self, folder: Path, address: str, key: Path | None, pin: str, key_file: str) -> None:
+        """`key`: a file with the key that signs; None: the repository's `key_file`, believed by its pin.
+
+        The pin is the key's fingerprint, or the sha256 of its file without the line "Version: ...".
+        """
         self.folder, self.address = folder, address.rstrip("/") + "/"
-        self.key, self.fingerprint, self.key_file = key, fingerprint, key_file
+        self.key, self.pin, self.key_file = key, pin, key_file
         self.versions: dict[str, set[str]] = {}
         self.streams: set[str] = set()
 
@@ -88,8 +91,9 @@ class RpmRoot:
         valid = re.findall(r"(?m)^\[GNUPG:\] VALIDSIG .*?([0-9A-F]{40})$", done.stdout)
         if done.returncode != 0 or not valid:
             raise NotAsked("repomd.xml is not signed with the key")
-        if self.key is None and valid != [self.fingerprint]:
-            raise NotAsked(f"repomd.xml is signed with {valid[0]}, not with {self.fingerprint}")
+        found = hashlib.sha256(re.sub(rb"(?m)^Version.*\n", b"", key)).hexdigest() if len(self.pin) == 64 else valid[0]
+        if self.key is None and found != self.pin:
+            raise NotAsked(f"repomd.xml is signed with {found}, not with {self.pin}")
 
     def _get(self, name: str) -> bytes:
         try:

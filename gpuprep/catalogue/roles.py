@@ -98,10 +98,13 @@ def redirects() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def rpm_key() -> tuple[str, str]:
-    """The key that NVIDIA signs rpm packages with: its file's name in the repository, and its fingerprint."""
-    data = _variables("gpu_driver", "main")
-    return str(data["gpu_driver_rpm_key_file"]), str(data["gpu_driver_rpm_key_fingerprint"])
+def rpm_key(release: OsRelease) -> tuple[str, str]:
+    """The key that NVIDIA signs rpm packages with: its file's name in the repository, and what it is trusted by.
+
+    That is its fingerprint, or the sha256 of its file without the line "Version: ...".
+    """
+    data = {**_variables("gpu_driver", "main"), **_variables("gpu_driver", release.roles)}
+    return str(data["gpu_driver_rpm_key_file"]), str(data["gpu_driver_rpm_key_pin"])
 
 
 def vault(release: OsRelease, base: str, minor: str) -> str:
@@ -112,13 +115,12 @@ def vault(release: OsRelease, base: str, minor: str) -> str:
 
 def release_package(release: OsRelease) -> str:
     """The package that adds the repository with the driver, where the system has such a package (Amazon's)."""
-    return str(_variables("gpu_driver", release.roles.rpartition("-")[0]).get("gpu_driver_release_package", ""))
+    return str(_driver_variables(release).get("gpu_driver_release_package", ""))
 
 
 def driver_components(release: OsRelease) -> tuple[str, ...]:
     """Components of the system's own archive that the role gpu_driver adds to apt's sources."""
-    sources = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"]
-    return tuple(sources["distribution"]["components"])
+    return tuple(_driver_variables(release)["gpu_driver_sources"]["distribution"]["components"])
 
 
 def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
@@ -197,8 +199,13 @@ def ffmpeg_release_key() -> str:
 
 
 def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
-    sources = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"]
-    return packagenames.of_branch(sources[source], version)
+    return packagenames.of_branch(_driver_variables(release)["gpu_driver_sources"][source], version)
+
+
+def _driver_variables(release: OsRelease) -> dict[str, Any]:
+    """As the role loads them: those of a release over those that all releases of a system share."""
+    shared = _variables("gpu_driver", release.roles.rpartition("-")[0])
+    return {**shared, **_variables("gpu_driver", release.roles)}
 
 
 def _cuda(release: OsRelease, source: str, version: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Repository:
     key: str = ""  # its text; with a fingerprint the address of the key, or of a package with it
     instead: str = ""
     name: str = ""  # of the caller's
-    fingerprint: str = ""  # that the key must have; of a package its sha256
+    fingerprint: str = ""  # that the key must have; or the sha256 of its package, or of its file without `Version: ...`
     lists: bool = True  # whether the list is signed; else each package, which dnf then checks
 
 

@@ -214,15 +214,19 @@ def _keyring(scratch: Path, repository: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def _key(repository: dict[str, Any]) -> tuple[str, str]:
-    """(NVIDIA's key, why it is not to be had): it comes from the repository, and is trusted by its fingerprint."""
+    """(NVIDIA's key, why it is not to be had): from the repository, and trusted as the role gpu_driver does."""
     content, why = _read(repository["key"], 1 << 16)
-    text = content.decode("utf-8", "replace")
+    text, pin = content.decode("utf-8", "replace"), repository["fingerprint"]
     if why:
         return "", why
+    by_file = len(pin) == 64
     words = ["gpg", "--batch", "--no-options", "--no-default-keyring", "--with-colons", "--show-keys"]
-    if re.findall(FINGERPRINT, _run(words, text)[0]) == [repository["fingerprint"]]:
+    without_version = re.sub(rb"(?m)^Version.*\n", b"", content)
+    found = [hashlib.sha256(without_version).hexdigest()] if by_file else re.findall(FINGERPRINT, _run(words, text)[0])
+    if found == [pin]:
         return text, ""
-    return "", f"{repository['key']} is not NVIDIA's key (fingerprint {repository['fingerprint']})"
+    kind = "sha256 without the line Version" if by_file else "fingerprint"
+    return "", f"{repository['key']} is not NVIDIA's key ({kind} {pin})"
 
 
 def _epel(scratch: Path, package: str, dnf: list[str]) -> tuple[str, str]:

@@ -246,7 +246,7 @@ def _question(
     # apt refuses two entries of one archive with different keys: somebody's own entry is the one that is tried.
     listed = () if isinstance(facts.nvidia_repositories, Missing) else facts.nvidia_repositories
     has_own = any(not Path(entry.file).name.startswith("gpuprep-") for entry in listed)
-    key_file, fingerprint = (keyring, sha256) if keyring else roles.rpm_key()
+    key_file, fingerprint = (keyring, sha256) if keyring else roles.rpm_key(release)
     repositories = [
         Repository(
             uri,

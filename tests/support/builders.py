@@ -57,6 +57,7 @@ KERNELS = {
     "debian13": "6.12.117+deb13-cloud-amd64",
     "rocky9": "5.14.0-611.5.1.el9_7.x86_64",
     "rhel9": "5.14.0-611.5.1.el9_7.x86_64",
+    **dict.fromkeys(("rocky10", "rhel10", "almalinux10", "centos10"), "6.12.0-211.7.4.el10_2.x86_64"),
     "rocky8": "4.18.0-553.22.1.el8_10.x86_64",
     "amzn2023": "6.12.64-87.122.amzn2023.x86_64",
 }
@@ -69,6 +70,12 @@ OS = {
     "rocky9": OsFacts("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)", "x86_64", ("rhel", "centos", "fedora")),
     "ubuntu2404": OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04.1 LTS", "x86_64", ("debian",)),
     "ubuntu2604": OsFacts("ubuntu", "26.04", "resolute", "Ubuntu 26.04.1 LTS", "x86_64", ("debian",)),
+    "rocky10": OsFacts("rocky", "10.2", "", "Rocky Linux 10.2 (Red Quartz)", "x86_64", ("rhel", "centos", "fedora")),
+    "rhel10": OsFacts("rhel", "10.2", "", "Red Hat Enterprise Linux 10.2 (Coughlan)", "x86_64", ("centos", "fedora")),
+    "almalinux10": OsFacts(
+        "almalinux", "10.2", "", "AlmaLinux 10.2 (Lavender Lion)", "x86_64", ("rhel", "centos", "fedora")
+    ),
+    "centos10": OsFacts("centos", "10", "", "CentOS Stream 10 (Coughlan)", "x86_64", ("rhel", "fedora")),
     "rhel9": OsFacts("rhel", "9.8", "", "Red Hat Enterprise Linux 9.8 (Plow)", "x86_64", ("fedora",)),
     "amzn2023": OsFacts("amzn", "2023", "", "Amazon Linux 2023.12.20260928", "x86_64", ("fedora",)),
     "fedora42": OsFacts("fedora", "42", "", "Fedora Linux 42 (Cloud Edition)", "x86_64"),  # the roles do not serve it

@@ -17,8 +17,8 @@ from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Stub
 from gpuprep.sim.rpmrepository import Workshop as Workshop
 
-# One system of each kind; its kin have the same archives.
-SYSTEMS = {"EL-9": "rocky9", "EL-8": "rocky8", "Amazon-2023": "amzn2023"}  # as the roles name them ► as `sim up` does
+# One system of each kind, as the roles name it ► as `sim up` does; its kin have the same archives.
+SYSTEMS = {"EL-10": "rocky10", "EL-9": "rocky9", "EL-8": "rocky8", "Amazon-2023": "amzn2023"}
 
 
 @dataclass(frozen=True)

@@ -52,13 +52,13 @@ class Stub:
         return f"nvidia-graphics-drivers-{branch[1]}" if branch else "nvidia-graphics-drivers"
 
 
-VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
+VAULTS = {"el10": "10.0", "el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 
 
-def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
-    """Archives of an RPM system: NVIDIA's repository, its own ones, and the vault with earlier packages."""
-    files = ("nvidia-rpm", "toolkit-rpm", "toolkit-rpm-older", "container-toolkit-rpm")
-    archives = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
+def rpm_archives(dist: str, nvidia: str, files: tuple[str, ...]) -> tuple[Archive, ...]:
+    """Archives of an RPM system: NVIDIA's repository with these files, its own ones, the vault."""
+    modules = "nvidia-rpm-modules" if dist in data("nvidia-rpm-modules")["default"] else ""
+    archives = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules=modules)]
     archives.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
     if dist == "amzn2023":

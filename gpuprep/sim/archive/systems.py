@@ -27,6 +27,7 @@ class Release:
 class RpmSystem:
     dist: str
     nvidia: str
+    files: tuple[str, ...]
     release: Release
     key: str  # file of /etc/pki/rpm-gpg with the key that signs its packages
     os_release: Mapping[str, str]
@@ -65,7 +66,7 @@ def rpm_systems() -> Mapping[str, RpmSystem]:
 def _system(entry: Mapping[str, Any]) -> System:
     if "rpm" in entry:
         rpm = _rpm(entry["rpm"])
-        return System(entry["debian"], entry["lacks"], stubs.rpm_archives(rpm.dist, rpm.nvidia), rpm=rpm)
+        return System(entry["debian"], entry["lacks"], stubs.rpm_archives(rpm.dist, rpm.nvidia, rpm.files), rpm=rpm)
     archives = (CONTAINERS, *map(_archive, entry["archives"]))
     return System(
         entry["debian"], entry["lacks"], archives, Presented(**entry["presents"]) if "presents" in entry else None
@@ -78,4 +79,5 @@ def _archive(entry: Mapping[str, Any]) -> Archive:
 
 
 def _rpm(entry: Mapping[str, Any]) -> RpmSystem:
-    return RpmSystem(**{**entry, "release": Release(**entry["release"]), "disabled": tuple(entry["disabled"])})
+    lists = {name: tuple(entry[name]) for name in ("files", "disabled")}
+    return RpmSystem(**{**entry, **lists, "release": Release(**entry["release"])})

@@ -229,7 +229,7 @@ def test_how_an_entry_turns_the_check_of_signatures_off(
             records.OsFacts("debian", "", "forky", "Debian GNU/Linux forky/sid", "x86_64"),
             "unsupported OS debian (Debian",
         ),
-        (records.OsFacts("rocky", "10.1", "", "Rocky Linux 10.1", "x86_64"), "unsupported OS rocky 10.1"),
+        (records.OsFacts("rocky", "11.1", "", "Rocky Linux 11.1", "x86_64"), "unsupported OS rocky 11.1"),
         (records.OsFacts("amzn", "2", "", "Amazon Linux 2", "x86_64"), "unsupported OS amzn 2"),
         (records.OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "aarch64"), "unsupported architecture aarch64"),
     ],

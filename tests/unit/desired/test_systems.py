@@ -33,7 +33,13 @@ SYSTEMS = (
 GPUS = ("t4", "v100", "a100", "a100+nvswitch")
 SOURCES = ("distribution", "nvidia")
 VERSIONS = ("auto", "535", "550", "570", "580", "615", "580.95.05", "580.99.99")
-CELLS = tuple(itertools.product(SYSTEMS, GPUS, SOURCES, VERSIONS))
+# Red Hat's system of version 10 and those built from its sources differ in what their own archives have.
+OF_VERSION_10 = ("rocky10", "rhel10", "almalinux10", "centos10")
+CELLS = (
+    *itertools.product(SYSTEMS, GPUS, SOURCES, VERSIONS),
+    *itertools.product(OF_VERSION_10, (*GPUS, "h100"), SOURCES, ("auto", "570", "580", "595", "580.126.20")),
+)
+CUDA_13_ALONE = {("debian13", "nvidia"), ("ubuntu2604", "nvidia"), *((system, "nvidia") for system in OF_VERSION_10)}
 
 
 def host(system: str, gpu: str) -> records.Snapshot:
@@ -45,8 +51,10 @@ def host(system: str, gpu: str) -> records.Snapshot:
 def outcome(system: str, gpu: str, source: str, version: str) -> state.Wanted | errors.PlanRefused:
     wish: dict[str, object] = {"driver": {"source": source, "version": version}}
     # CUDA 13 alone, for which the profiles' cuDNN is too old
-    if system in ("debian13", "ubuntu2604") and source == "nvidia":
+    if (system, source) in CUDA_13_ALONE:
         wish["cudnn"] = {"version": "none" if gpu == "v100" else "9.14.0.64"}
+    if system in OF_VERSION_10 and gpu == "v100":  # a driver for Volta, and no toolkit
+        wish |= {"cuda": {"version": "none"}, "cudnn": {"version": "none"}}
     try:
         return state.resolve(load(gpu.partition("+")[0], **wish), host(system, gpu))
     except errors.PlanRefused as refused:
@@ -75,8 +83,10 @@ def row(system: str, gpu: str, source: str, version: str) -> str:
 
 def test_each_release_that_the_roles_serve_has_rows() -> None:
     """By the roles' name: Red Hat's system and those built from its sources are one system to them."""
-    rows = {release.roles for name in SYSTEMS if (release := catalogue.archive(OS[name].id, OS[name].version_id))}
-    assert rows == {release.roles for release in catalogue.archives().values()}
+    found = [catalogue.archive(OS[name].id, OS[name].version_id) for name in (*SYSTEMS, *OF_VERSION_10)]
+    assert {release.roles for release in found if release} == {
+        release.roles for release in catalogue.archives().values()
+    }
     assert catalogue.archive(OS[UNSERVED].id, OS[UNSERVED].version_id) is None
 
 
@@ -102,7 +112,7 @@ def holds(system: str, gpu: str, source: str, version: str) -> None:
         assert wish.driver.flavour == "proprietary"
         assert catalogue.branch(wish.driver.archive_version) <= 580
         assert not [name for name in wish.driver.packages if name.endswith("-open") or "-open-" in name]
-        assert catalogue.parse(wish.cuda.version) < (13,)
+        assert wish.cuda.version == "none" or catalogue.parse(wish.cuda.version) < (13,)
     fabric = [
         name for name in wish.driver.packages if "fabricmanager" in name.replace("fabric-manager", "fabricmanager")
     ]

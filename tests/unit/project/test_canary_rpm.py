@@ -103,6 +103,26 @@ def test_a_key_of_the_repository_counts_by_its_fingerprint(tmp_path: Path, keys:
     assert "not with 610C" in root(tmp_path / "other", address, None, "610C").update()
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_or_by_its_file_without_the_line_version(tmp_path: Path, keys: Path, *, right: bool) -> None:
+    address = publish(tmp_path / "repository", {}, set(), keys)
+    head, _, rest = (keys / "nvidia.asc").read_bytes().partition(b"\n")
+    (tmp_path / "repository/D42D0685.pub").write_bytes(head + b"\nVersion: GnuPG v2.0.22 (GNU/Linux)\n" + rest)
+    pin = hashlib.sha256((keys / "nvidia.asc").read_bytes()).hexdigest() if right else "0" * 64
+    assert ("signed with" in root(tmp_path, address, None, pin).update()) != right
+
+
+def test_version_10_has_a_key_of_its_own_and_no_streams(tmp_path: Path, keys: Path) -> None:
+    release = catalogue.archives()["rocky-10"]
+    found = CANARY.root_of(tmp_path, release, "nvidia", "https://mirror.example", None)
+    assert (found.address, found.key_file) == ("https://mirror.example/rhel10/x86_64/", "CDF6BA43.pub")
+    packages, streams = everything(release)
+    assert streams == {""}
+    whole = root(tmp_path, publish(tmp_path / "whole", packages, set(), keys), keys / "nvidia.asc")
+    assert whole.update() == ""
+    assert CANARY.lacking(whole, release, "nvidia") == []
+
+
 @pytest.mark.parametrize("damage", ["signature", "list", "checksum", "absent", "xml"])
 def test_lists_that_are_not_to_be_believed(damage: str, tmp_path: Path, keys: Path) -> None:
     signer = "stranger" if damage == "signature" else "nvidia"

@@ -55,6 +55,7 @@ def held(name: str) -> Changed:
 
 
 no_wheel = lacking("nvidia-cudnn-cu12", "https://pypi.example/simple/nvidia-cudnn-cu12/: timed out")
+WITHOUT_VERSION = "sha256 without the line Version"
 HEADERS = "kernel-devel-5.14.0-611.5.1.el9_7.x86_64"
 
 
@@ -249,6 +250,32 @@ def test_nvidias_key_of_ubuntu_2604_comes_in_a_package_that_its_sha256_names(tmp
     answer = json.loads(done.stdout)
     assert answer["said"] == ["E: the key" if right else "E: "]
     assert [f"(sha256 {'0' * 64})" in why for why in answer["lacking"].values()] == ([] if right else [True])
+
+
+@pytest.mark.parametrize(
+    ("line", "taken"), [("Version: GnuPG v2", True), ("Version: another", True), ("Other: x", False)]
+)
+def test_nvidias_key_of_version_10_is_known_by_its_file_without_the_line_of_the_program(
+    tmp_path: Path, line: str, *, taken: bool
+) -> None:
+    """The program that a host gets, with a key of the test and a dnf that has nothing."""
+    begin, body = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n", "\nmQINBF\n-----END PGP PUBLIC KEY BLOCK-----\n"
+    pin, key = hashlib.sha256((begin + body).encode()).hexdigest(), tmp_path / "CDF6BA43.pub"
+    key.write_text(f"{begin}{line}\n{body}")
+    repository = {
+        "uri": "http://x/", "key": key.as_uri(), "fingerprint": pin, "name": "nvidia", "instead": "x", "lists": True,
+    }  # fmt: skip
+    question = {
+        "repositories": [repository], "packages": ["nvidia-open"], "wheels": {}, "own": [], "versions": {},
+        "epel": "", "vault": "", "off": "", "off_packages": [],
+    }  # fmt: skip
+    fakeprograms.program(tmp_path / "bin/dnf", "exit 0")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", (resources.files("gpuprep.remote") / "archivesprogram.py").read_text()],
+        input=json.dumps(question), capture_output=True, text=True, check=True, env={"PATH": f"{tmp_path}/bin"},
+    )  # fmt: skip
+    lacking = json.loads(done.stdout)["lacking"]
+    assert lacking == ({} if taken else {"nvidia": f"{key.as_uri()} is not NVIDIA's key ({WITHOUT_VERSION} {pin})"})
 
 
 def test_wheels_are_looked_for_where_pip_takes_them(tmp_path: Path) -> None:
