@@ -91,6 +91,7 @@ class Archive:
     flavour: str = ""  # of the kernel modules, for a profile that names none; "": the open ones where the GPU can
     unsuited: Mapping[str, str] = field(default_factory=dict)  # branch ► why its packages here cannot be used
     prebuilt: tuple[str, ...] = ()  # branches of which it has prebuilt kernel modules
+    dkms: bool = True  # False: its kernel modules are prebuilt alone
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class OsRelease:
     sources: Mapping[str, Archive]
     roles: str  # its name in the roles, with the release: "Debian-13", "EL-9"
     rpm: bool = False  # its packages are rpm, not deb
+    signed_driver: str = ""  # a command of the system's own that installs signed open modules; gpuprep only names it
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,15 @@ def archives() -> Mapping[str, OsRelease]:
                 offer.get("flavour", ""),
                 offer.get("unsuited", {}),
                 tuple(offer.get("prebuilt", ())),
+                offer.get("dkms", True),
             )
             for name, offer in entry["sources"].items()
         }
         roles = entry.get("roles", entry["title"].replace(" ", "-"))
         rpm = entry.get("packages") == "rpm"
-        releases[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm)
+        releases[key] = OsRelease(
+            key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm, entry.get("signed_driver", "")
+        )  # fmt: skip
     return releases
 
 

@@ -67,8 +67,13 @@ def followed(kernel: str, packages: Iterable[str]) -> tuple[str, ...]:
 
 
 def prebuilt(forms: Iterable[str], kernels: Iterable[str]) -> tuple[str, ...]:
-    """The packages with prebuilt modules of these kernels: "linux-modules-nvidia-580-server-{kernel}" for each."""
-    return tuple(form.replace("{kernel}", kernel) for kernel in kernels for form in forms)
+    """The packages with prebuilt modules of these kernels: "linux-modules-nvidia-580-server-{kernel}" for each.
+
+    A name without {kernel} is one for all kernels.
+    """
+    names = list(forms)
+    each = (form.replace("{kernel}", kernel) for kernel in kernels for form in names)
+    return tuple(dict.fromkeys([*(form for form in names if "{kernel}" not in form), *each]))
 
 
 def _filled(data: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:

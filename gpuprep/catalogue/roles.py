@@ -25,7 +25,8 @@ def driver_packages(
 ) -> tuple[str, ...]:
     """Packages of the driver that the role gpu_driver installs and holds: source "nvidia", "open", "580.178.04"."""
     data = _driver(release, source, version)
-    kernel = data["prebuilt_packages" if modules == "prebuilt" else "kernel_packages"][flavour]
+    prebuilt = modules == "prebuilt" or not release.sources[source].dkms
+    kernel = data["prebuilt_packages" if prebuilt else "kernel_packages"][flavour]
     full = data["full_packages"] if libraries == "full" else ()
     return (*kernel, *data["library_packages"], *full, *data["tool_packages"])
 
@@ -114,8 +115,8 @@ def vault(release: OsRelease, base: str, minor: str) -> str:
 
 
 def release_package(release: OsRelease) -> str:
-    """The package that adds the repository with the driver, where the system has such a package (Amazon's)."""
-    return str(_driver_variables(release).get("gpu_driver_release_package", ""))
+    """The package that adds the repository with the driver, where the system has such a package (Amazon, AlmaLinux)."""
+    return str(_driver_variables(release).get("gpu_driver_release_packages", {}).get(release.title.split(" ")[0], ""))
 
 
 def driver_components(release: OsRelease) -> tuple[str, ...]:

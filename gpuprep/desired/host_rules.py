@@ -5,7 +5,6 @@ Each function appends to `refusals` every impossible combination, so that a user
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -135,15 +134,6 @@ def _without(profile: Profile, name: str) -> str:
               if name in build.needed(kind, part)]  # fmt: skip
     parts = f" and codec.parts without {', '.join(others)}" if others else ""
     return f"codec.libraries without {name}{parts}, or a Debian or Ubuntu host"
-
-
-def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
-    """The profile with `driver.source: auto` replaced: by the system's archive if it has a driver, else by nvidia."""
-    if profile.driver.source != "auto":
-        return profile
-    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
-    source = next(iter(release.sources)) if release else "distribution"
-    return dataclasses.replace(profile, driver=dataclasses.replace(profile.driver, source=source))
 
 
 def offer(here: Nearest, refusals: list[Refusal]) -> OsRelease | None:
@@ -437,7 +427,13 @@ def obstacles_on_host(here: Nearest, *, prebuilt: bool = False, instead: str = "
     `prebuilt`: the modules are prebuilt, so they need neither headers nor a key. `instead`: how to get prebuilt modules
     if Secure Boot would refuse those of DKMS.
     """
-    profile, snapshot = here.profile, here.snapshot
+    profile, snapshot, release = here.profile, here.snapshot, here.release
+    signed = [name for name, offer in release.sources.items() if not offer.dkms] if release else []
+    instead += "".join(f"; or {way}" for name in signed if name != here.source for way in here.way_to(name))
+    if release and release.signed_driver and OPEN in here.flavours():
+        instead += (
+            f"; or {release.title}'s own signed driver, which gpuprep does not install: `{release.signed_driver}`"
+        )
     refusals = [
         *_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot), *_packages_half_done(snapshot),
     ]  # fmt: skip

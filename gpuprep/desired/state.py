@@ -177,7 +177,7 @@ def resolve(
     to refuse; if the archive offers no version, the installed version becomes the wish. `steps`: those that the run may
     do, and must have room for (None: all).
     """
-    profile = host_rules.with_source(profile, snapshot)
+    profile = modules.with_source(profile, snapshot)
     refusals: list[Refusal] = []
     obstacles: list[Refusal] = []
     boards = host_rules.gpus(profile, snapshot, refusals)
@@ -435,7 +435,7 @@ def _flavour(profile: Profile, gpus: Sequence[Board], release: OsRelease | None)
 def _why_prebuilt(profile: Profile) -> str:
     why = "the profile asks for it"
     if profile.driver.modules == modules.AUTO:
-        why = "Secure Boot is on, and refuses what DKMS builds; Canonical signs these"
+        why = "Secure Boot is on, and refuses what DKMS builds; the system's maker signs these"
     return f"prebuilt kernel modules: {why}. The driver is of the version that they are built for, which may be older"
 
 

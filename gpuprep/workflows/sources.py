@@ -175,7 +175,7 @@ def _wishes(
     there, driver, cuda = facts.packages, wanted.driver, wanted.cuda
     is_nvidia = driver.source == "nvidia"
     place = ("nvidia", _nvidia_uri(release, mirrors)) if is_nvidia else ("", "")
-    by_package = release.rpm and not is_nvidia  # Amazon's: a package of the system adds the repository
+    by_package = release.rpm and not is_nvidia  # a package of the system adds the repository
     if "gpu_driver" in steps:
         tools = roles.driver_tools(release, driver.source, driver.version)
         parts = tuple(name for name in driver.packages if name not in tools)
@@ -190,7 +190,7 @@ def _wishes(
         elif absent or not all(fits):
             yield _Wish(f"driver {driver.version}", parts, driver.version, True, *place)
             yield _Wish("the driver's tools", tools, "", False, *place)
-        if names := _absent(driver.prebuilt, facts):
+        if not by_package and (names := _absent(driver.prebuilt, facts)):
             instead = "" if facts.kernel.secure_boot else "; or driver.modules: dkms"
             yield _Wish("prebuilt kernel modules", names, instead=instead)
     if "gpu_cuda" in steps and not by_package and (names := _absent(cuda.packages, facts)):

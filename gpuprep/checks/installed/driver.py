@@ -26,8 +26,8 @@ ROLE = "gpu_driver"
 ROLLBACK = "gpuprep rollback HOST"
 
 LAGGING = (
-    "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
-    " later: do not reboot before, or take `driver.modules: dkms`"
+    "`gpuprep provision HOST --profile PROFILE --only driver`; modules for a new kernel may come some days later: do"
+    " not reboot before, or take modules of DKMS (`driver.modules: dkms`, or another `driver.source`)"
 )
 UVM = re.compile(r"[-_]uvm\.ko(\.(gz|xz|zst))?\Z")
 COUNTERS_OPTION = "NVreg_RestrictProfilingToAdminUsers"
@@ -399,7 +399,7 @@ def _origin(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    """Whether Canonical's packages are installed, and no DKMS module, which modprobe would prefer."""
+    """Whether the packages with prebuilt modules are installed, and no DKMS module, which modprobe would prefer."""
     running, expected = snapshot.kernel.running, f"installed for {snapshot.kernel.running}"
     if isinstance(snapshot.driver.module_version, Missing):
         reading = snapshot.driver.module_version

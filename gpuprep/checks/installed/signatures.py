@@ -179,6 +179,8 @@ class _Judge:
     def _rebuild(self, modules: Sequence[ModuleSignature]) -> str:
         kernel = shlex.quote(modules[0].kernel)  # the host chose the name, and people paste this command
         if self.prebuilt and not self.wish:
+            if any(name.startswith("kmod-") for name in self.prebuilt):
+                return f"install the module's package again: sudo dnf reinstall {' '.join(self.prebuilt)}"
             return (
                 "install the module's package again: sudo apt-get install --reinstall NAME; `dpkg -l "
                 "'linux-modules-nvidia-*'` shows the package of this kernel"

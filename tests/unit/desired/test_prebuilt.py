@@ -75,6 +75,91 @@ def test_auto_is_dkms_unless_secure_boot_would_refuse_that(
     )
 
 
+ALMA = "6.12.0-211.7.4.el10_2.x86_64"
+
+
+def alma(gpu: str = "t4", *, on: bool = True, system: str = "almalinux10") -> records.Snapshot:
+    return host(system, gpu, kernel=ALMA, on=on, metas=())
+
+
+def of_alma(snapshot: records.Snapshot, gpu: str = "t4", **driver: Any) -> state.Wanted:
+    none: dict[str, Any] = {"version": "none"}
+    cuda = {"cuda": none, "cudnn": none} if gpu == "v100" else {"cudnn": {"version": "9.14.0.64"}}
+    return state.resolve(load(gpu, driver=driver, **cuda), snapshot)
+
+
+@pytest.mark.parametrize(
+    ("on", "driver", "source"),
+    [
+        (True, {}, "distribution"),
+        (True, {"version": "615"}, "distribution"),
+        (False, {}, "nvidia"),
+        (False, {"source": "distribution"}, "distribution"),
+        (False, {"version": "580"}, "nvidia"),
+    ],
+)
+def test_almalinux_10_signs_modules_itself_which_secure_boot_takes(
+    on: bool, driver: dict[str, str], source: str
+) -> None:
+    wanted = of_alma(alma(on=on), **driver)
+    assert (wanted.driver.source, wanted.driver.modules) == (source, "dkms" if source == "nvidia" else "prebuilt")
+    if source == "distribution":
+        assert (wanted.driver.packages[0], wanted.driver.prebuilt) == ("nvidia-open-kmod", ("kmod-nvidia-open",))
+        assert not [name for name in wanted.driver.packages if "dkms" in name]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "expected"),
+    [
+        ("v100", {"source": "distribution"}, "works: driver.source: nvidia with driver.version: auto or 580"),
+        ("v100", {}, "works: Secure Boot off, or the key enrolled"),
+        ("t4", {"version": "580"}, "; or driver.source: distribution with driver.version: auto"),
+        ("t4", {"source": "nvidia"}, "; or driver.source: distribution"),
+        ("t4", {"source": "distribution", "modules": "dkms"}, "works: prebuilt, or auto, or driver.source: nvidia"),
+        (
+            "t4",
+            {"source": "distribution", "signing": {"key": "/k", "certificate": "/c"}},
+            "works: signing: null, or dri",
+        ),
+    ],
+)
+def test_what_is_refused_of_almalinuxs_own_driver(gpu: str, driver: dict[str, Any], expected: str) -> None:
+    with pytest.raises(errors.PlanRefused) as found:
+        of_alma(alma(gpu), gpu, **driver)
+    (reason,) = found.value.reasons
+    assert expected in reason
+
+
+def test_red_hats_own_driver_is_named_where_its_open_modules_would_do() -> None:
+    for gpu, named in (("t4", True), ("v100", False)):
+        with pytest.raises(errors.PlanRefused) as found:
+            of_alma(alma(gpu, system="rhel10"), gpu)
+        (reason,) = found.value.reasons
+        assert reason.startswith("host.secure_boot: ")
+        assert ("rhel-drivers install --auto-detect" in reason) == named
+
+
+@pytest.mark.machines
+def test_the_role_takes_almalinuxs_own_packages(tmp_path: Path) -> None:
+    known = {"gpu_preflight_system": "EL-10", "gpu_driver_flavour": "open"}
+    facts = ("versioned", "prebuilt", "replaced", "release_package")
+    names = ", ".join(f"'{fact}': gpu_driver_{fact}" for fact in facts)
+    tasks: list[dict[str, Any]] = []
+    for source, modules in (("distribution", "prebuilt"), ("nvidia", "dkms")):
+        case = {**known, "gpu_driver_source": source, "gpu_driver_modules": modules}
+        load_data = {"name": "gpu_driver", "tasks_from": "data", "public": True}
+        tasks.append({"name": "Load", "ansible.builtin.include_role": load_data, "vars": case})
+        tasks.append({"name": "Print", "ansible.builtin.debug": printing(source, f"{{{names}}}"), "vars": case})
+    machine = {"distribution": "AlmaLinux", "distribution_major_version": "10", "kernel": ALMA}
+    found = values(tmp_path, {"gpu_preflight_package_manager": "dnf", "ansible_facts": machine}, tasks)
+    for source, case in found.items():
+        driver = of_alma(alma(on=False), source=source).driver
+        assert (case["versioned"], case["prebuilt"]) == (list(driver.packages), list(driver.prebuilt))
+        assert case["release_package"] == "almalinux-release-nvidia-driver"
+    assert "kmod-nvidia-open-dkms" in found["distribution"]["replaced"]
+    assert "nvidia-open-kmod" in found["nvidia"]["replaced"]
+
+
 def test_where_there_are_no_prebuilt_modules_secure_boot_is_refused_as_ever() -> None:
     for snapshot, driver in (
         (host(on=True, kernel="6.99.0-rc1-own"), {}),  # a kernel of the owner's own

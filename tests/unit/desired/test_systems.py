@@ -39,7 +39,10 @@ CELLS = (
     *itertools.product(SYSTEMS, GPUS, SOURCES, VERSIONS),
     *itertools.product(OF_VERSION_10, (*GPUS, "h100"), SOURCES, ("auto", "570", "580", "595", "580.126.20")),
 )
-CUDA_13_ALONE = {("debian13", "nvidia"), ("ubuntu2604", "nvidia"), *((system, "nvidia") for system in OF_VERSION_10)}
+CUDA_13_ALONE = {
+    ("debian13", "nvidia"), ("ubuntu2604", "nvidia"), ("almalinux10", "distribution"),
+    *((system, "nvidia") for system in OF_VERSION_10),
+}  # fmt: skip
 
 
 def host(system: str, gpu: str) -> records.Snapshot:
