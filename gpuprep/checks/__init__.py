@@ -42,6 +42,7 @@ def compare(
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else _as_found(wanted, snapshot)
     findings += identity.unknown_gpus(wanted, snapshot)
     findings += cloudmachine.findings(snapshot)
+    findings += machine.clock(snapshot)
     findings += identity.findings(snapshot, probed)
     findings += health.findings(wanted, snapshot, before=before, rested=not asked and not probed)
     findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)

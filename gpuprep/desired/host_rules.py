@@ -41,6 +41,13 @@ WITHOUT_KERNEL = (
 )  # fmt: skip
 OWN_FOLDER = "/opt/gpuprep"  # in the catalogue it stands for the profile's codec.prefix, too
 MOST_PACKAGES = 8  # that a sentence names
+# The host's clock against the controller's: what is said, and what packages and certificates would be refused for.
+CLOCK_SAID_SECONDS, CLOCK_REFUSED_SECONDS = 300, 3600
+CLOCK_UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
+SET_CLOCK = (
+    "`sudo timedatectl set-ntp true` on the host (with chrony: `sudo chronyc makestep`), or this computer's clock set"
+    " if that one is wrong"
+)
 LEAST_INODES = 5000  # a kernel's headers alone are more than ten thousand files
 VGPU = re.compile(r"^GRID |-\d+[ABCQ]$")  # names of parts of GPUs: "GRID T4-16Q", "NVIDIA A10-24Q"
 
@@ -436,6 +443,7 @@ def obstacles_on_host(here: Nearest, *, prebuilt: bool = False, instead: str = "
         )
     refusals = [
         *_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot), *_packages_half_done(snapshot),
+        *_clock(snapshot),
     ]  # fmt: skip
     if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
         reason = (
@@ -595,6 +603,21 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
             remedy = works.replace("{}", " ".join(names[:MOST_PACKAGES]))
             refusals.append(refuse("host.packages", reason, f"{remedy}, then run again"))
     return refusals
+
+
+def clock_off(snapshot: Snapshot, least: int = CLOCK_SAID_SECONDS) -> str:
+    """How the host's clock differs from the controller's, as a sentence; "" if by less than `least` seconds."""
+    ahead = snapshot.clock_ahead_seconds
+    if isinstance(ahead, Missing) or abs(ahead) < least:
+        return ""
+    amount = next(f"{abs(ahead) / size:.0f} {unit}" for unit, size in CLOCK_UNITS if abs(ahead) >= 2 * size)
+    return f"the host's clock is {amount} {'ahead of' if ahead > 0 else 'behind'} this computer's"
+
+
+def _clock(snapshot: Snapshot) -> list[Refusal]:
+    off = clock_off(snapshot, CLOCK_REFUSED_SECONDS)
+    reason = f"{off}: archives, certificates and signatures would be refused as not yet valid or as expired"
+    return [refuse("host.clock", reason, f"{SET_CLOCK}; then run again")] if off else []
 
 
 def _vgpu(snapshot: Snapshot) -> list[Refusal]:

@@ -10,7 +10,7 @@ from gpuprep.agent.host_paths import TUNING
 from gpuprep.catalogue import Board
 from gpuprep.checks import health
 from gpuprep.checks.installed import nextboot
-from gpuprep.desired.host_rules import board_at, nvidia_gpus
+from gpuprep.desired.host_rules import board_at, clock_off, nvidia_gpus
 from gpuprep.doctor import Diagnosis
 from gpuprep.records import BootFacts, Finding, Missing, Snapshot, Status
 
@@ -90,6 +90,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         elif isinstance(place.inodes_free, int) and place.inodes_free < FEW_INODES:
             yield f"{folder} has {place.inodes_free} inodes free"
     yield from _settings(snapshot)
+    yield from filter(None, [clock_off(snapshot)])
     for name, unit in snapshot.units.items():
         if name in KEEP_SETTINGS and unit.enabled in ("masked", "masked-runtime"):
             yield f"Unit {name} is masked"

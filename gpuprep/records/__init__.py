@@ -511,6 +511,7 @@ class FactsRequest:
     certificates: tuple[str, ...] = ()  # paths on the host: kernel modules may be signed for these
     folders: tuple[str, ...] = ()  # paths on the host: where something is to be written
     prefixes: tuple[str, ...] = ()  # folders of builds: /opt/gpuprep/ffmpeg
+    asked_at: OptMoment = ""  # by the controller's clock; "": no controller asks
 
 
 # The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
@@ -577,6 +578,8 @@ class Snapshot:
     # Package of the driver or CUDA -> "/usr/bin/nvidia-smi is gone"; without those whose files are as installed.
     package_files: Union[dict[str, tuple[str, ...]], Missing] = NOT_READ
     driver_change: Union[DriverChange, Missing, None] = NOT_READ  # None: no change of the driver is open or was undone
+    # The host's clock against the controller's when that asked, and what the question took; -86400: a day behind.
+    clock_ahead_seconds: Int = NOT_READ
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ sends our agent through the same connection, to run from memory and leave nothin
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -13,6 +14,7 @@ import struct
 import threading
 import zipfile
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,7 +73,9 @@ Run = Callable[..., CommandResult]  # Host.run, or listen
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
     """All facts of `host`. Raises AgentFailed if the agent does not answer with a Snapshot."""
-    return _ask(host, Snapshot, ["facts"], to_json(request), become=become, timeout=FACTS_TIMEOUT, at_once=True)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    asked = to_json(dataclasses.replace(request, asked_at=now))
+    return _ask(host, Snapshot, ["facts"], asked, become=become, timeout=FACTS_TIMEOUT, at_once=True)
 
 
 def probe(

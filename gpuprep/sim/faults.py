@@ -15,20 +15,25 @@ from typing import Any
 import yaml
 
 from gpuprep.errors import SimError
-from gpuprep.sim import driver, inside, modprobe, nvmlstate, store, sysfs
+from gpuprep.sim import driver, inside, machine, modprobe, nvmlstate, store, sysfs
 from gpuprep.sim.supervisor import SLOW_BOOT
 
 # The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
+# Each line is waited for: journald takes what it reads at once for one.
 KERNEL_LOG = """
 rm -f /dev/kmsg && mkfifo -m 600 /dev/kmsg
 exec 3<>/dev/kmsg
 systemctl restart systemd-journald
 rm /dev/kmsg
-printf '%s\\n' "$1" >&3
-for _ in $(seq 100); do journalctl --quiet -k --no-pager | grep -qF "${1#*;}" && exit 0; sleep 0.05; done
-echo 'journald did not take the line' >&2
-exit 1
+for record; do
+  printf '%s\\n' "$record" >&3
+  for _ in $(seq 100); do journalctl --quiet -k --no-pager | grep -qF "${record#*;}" && continue 2; sleep 0.05; done
+  echo 'journald did not take the line' >&2
+  exit 1
+done
 """
+
+CLOCK = "clock"  # in the folder run/: seconds that the machine's programs are ahead of its computer (native/preload.c)
 
 # Another archive, with one empty list, beside those that apt reads. $1: its key. $2: its signed index.
 ARCHIVE = """
@@ -76,6 +81,11 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
         done = inside.output(name, ["env", f"GPU={gpu}", "sh", "-es", "--", *given], stdin=script)
         if done.returncode != 0:
             raise SimError(f"the fault {kind} could not be started on {name}: {done.stderr.strip()}")
+    if "clock" in fault:
+        (run / CLOCK).write_text(f"{0 if clear else fault['clock']}\n")
+    if fault.get("boots"):
+        machine.down(name, keep=True)
+        machine.up(name)
     if "kernel" in fault:
         _kernel(name, run, "" if clear else fault["kernel"])
     if fault.get("loaded_differs"):
@@ -159,18 +169,22 @@ def _pci_file(name: str, gpu: int, file: str, text: str | None) -> None:
 
 
 def _bus_id(name: str, run: Path, gpu: int) -> str:
-    """As the kernel writes it."""
+    """As the kernel writes it. Without a driver the GPUs are counted by their slots."""
     with nvmlstate.changed(run / "nvml") as state:
+        slots = sorted(path.name for path in (store.folder(name) / "sys/bus/pci/devices").iterdir())
+        if "driver" not in state["system"] and gpu < len(slots):
+            return slots[gpu]
         return nvmlstate.sys_name(_section(name, state, f"gpu.{gpu}"))
 
 
 def _kernel_log(name: str, run: Path, text: str, gpu: int) -> None:
-    """A line of the kernel in the machine's journal: journald is given a pipe for the /dev/kmsg that machines lack."""
+    """Lines of the kernel in the machine's journal: journald is given a pipe for the /dev/kmsg that machines lack."""
     bus = _bus_id(name, run, gpu).partition(".")[0] if "{bus}" in text else ""
     # priority, sequence number (journald drops what is not newer), microseconds since the boot, flags
     stamp = time.monotonic_ns() // 1000
-    record = f"3,{stamp},{stamp},-;{text.format(bus=bus)}"
-    done = inside.output(name, ["bash", "-es", "--", record], stdin=KERNEL_LOG)
+    numbered = enumerate(text.format(bus=bus).splitlines(), stamp)
+    records = [f"3,{number},{number},-;{line}" for number, line in numbered]
+    done = inside.output(name, ["bash", "-es", "--", *records], stdin=KERNEL_LOG)
     if done.returncode != 0:
         raise SimError(f"the kernel log of {name} could not be written: {done.stderr.strip()}")
 

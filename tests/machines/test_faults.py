@@ -13,6 +13,7 @@ from typing import Any
 
 import finished
 import pytest
+from compilequickly import compile_quickly
 from machines import Done, Finished, changed_files, fresh, gpuprep, inside, must
 
 from gpuprep.sim import faults
@@ -54,12 +55,19 @@ def bare() -> Iterator[str]:
 def new() -> Iterator[str]:
     """For each row that ends with a driver installed."""
     with fresh("e2e-faults-new", "debian13", ["t4"]) as machine:
+        compile_quickly(machine)
         yield machine
 
 
 @pytest.fixture(scope="module")
 def rpm() -> Iterator[str]:
     with fresh("e2e-faults-rpm", "rocky9", ["t4"]) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def v100() -> Iterator[str]:
+    with fresh("e2e-faults-v100", "ubuntu2404", ["v100"]) as machine:
         yield machine
 
 
@@ -91,7 +99,8 @@ def rows() -> Iterator[Any]:
 def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     met = MET[kind]
     bare = "new" if met["by"] == "driver" else "bare"
-    machine = request.getfixturevalue({"rocky9": "rpm", "driver": "with_driver"}.get(met.get("on", ""), bare))
+    fixtures = {"rocky9": "rpm", "driver": "with_driver", "v100": "v100"}
+    machine = request.getfixturevalue(fixtures.get(met.get("on", ""), bare))
     # A finished machine is judged by its own profile, a bare one is given little to do.
     profile = "t4"
     if met["by"] in ("extras", "driver", "tune"):

@@ -38,6 +38,7 @@ from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.records import (
     DRIVER_LIBRARIES,
     LIBRARIES,
+    NOT_READ,
     ConfigLine,
     FactsRequest,
     GpuFacts,
@@ -64,6 +65,8 @@ def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
 
 def snapshot(request: FactsRequest) -> Snapshot:
     """All facts. Parts that wait for programs or for the driver are read in parallel, which saves most of the time."""
+    began = datetime.now(timezone.utc)
+    asked = datetime.fromisoformat(request.asked_at) if request.asked_at else None
     with ThreadPoolExecutor(READERS) as beside:
         kernel_read = beside.submit(osfacts.kernel_facts)
         gpus_read = beside.submit(read_gpus)
@@ -141,6 +144,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             unlisted=unlisted(libraries, config_lines),
             built=manifest.folders(request.prefixes),
             driver_change=managed.driver_change(),
+            clock_ahead_seconds=int((began - asked).total_seconds()) if asked else NOT_READ,
             driver_libraries=driver.libraries(loader, driver_read.module_version or driver_read.loaded_version),
         )
     digests.keep()

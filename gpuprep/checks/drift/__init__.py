@@ -188,6 +188,8 @@ def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | No
         return False
     if unseen.needs == DEEP:
         return looked.deep
+    if unseen.key == "host.clock":  # the host alone has nothing to compare its clock with
+        return not isinstance(looked.facts.clock_ahead_seconds, Missing)
     if unseen.needs == MEASUREMENT:
         return looked.measured and not prop.endswith(HISTORY)  # with another baseline, or none, a pass proves nothing
     of_gpu = GPU.fullmatch(subject)

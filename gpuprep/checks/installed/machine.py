@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, none_of, unknown
-from gpuprep.desired.host_rules import configure_packages
+from gpuprep.desired.host_rules import CLOCK_REFUSED_SECONDS, SET_CLOCK, clock_off, configure_packages
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Bool, BootFacts, Finding, Missing, Snapshot, Status
@@ -129,6 +131,20 @@ def packages_finished(snapshot: Snapshot) -> list[Finding]:
             remedy="" if own else f"{by_hand}, which says why if it fails",
         )
     ]
+
+
+def clock(snapshot: Snapshot) -> list[Finding]:
+    """Whether host and controller have the same time; [] if no controller read the facts (at night, older records)."""
+    if snapshot.clock_ahead_seconds == NOT_READ:
+        return []
+    off = clock_off(snapshot)
+    found = check(
+        "host", "clock", snapshot.clock_ahead_seconds, not off, expected="the time of this computer",
+        shown=off or "the time of this computer", remedy=f"set it: {SET_CLOCK}",
+        why=f"{off}: archives, certificates and signatures may be refused, and all dates of this host are wrong",
+    )  # fmt: skip
+    grave = found.status is not Status.FAIL or clock_off(snapshot, CLOCK_REFUSED_SECONDS)
+    return [found if grave else dataclasses.replace(found, status=Status.WARN)]
 
 
 # ---------------------------------------------------------------- kernels and their headers

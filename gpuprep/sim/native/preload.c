@@ -4,7 +4,9 @@
  *   package is answered instead, so that /lib/modules, headers and DKMS agree.
  * dlopen(3) of libnvidia-ml.so: the stand-in is opened, but only where the real library would have been found: whether the
  *   package is installed and where the loader looks stays real.
- * /proc/modules: a kernel without loadable modules has no such file to mount a fake over. */
+ * /proc/modules: a kernel without loadable modules has no such file to mount a fake over.
+ * The time of day: the VM has its computer's clock. A fault puts it ahead or behind by seconds, for programs that start after
+ *   that; the times of files, and what waits until a time of day, stay the computer's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,7 +18,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SIM_RUN
@@ -48,6 +52,48 @@ int uname(struct utsname *name)
         read_line(SIM_RUN "/kernel/version", name->version, sizeof name->version);
     }
     return result;
+}
+
+/* the time of day */
+
+static int (*next_clock_gettime)(clockid_t, struct timespec *);
+static long clock_ahead; /* seconds */
+
+__attribute__((constructor)) static void find_clock(void)
+{
+    char text[32] = "0";
+    read_line(SIM_RUN "/clock", text, sizeof text);
+    clock_ahead = strtol(text, NULL, 10);
+    next_clock_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = next_clock_gettime ? next_clock_gettime(clock, now) : (int)syscall(SYS_clock_gettime, clock, now);
+    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += clock_ahead;
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    struct timespec exact;
+    (void)zone; /* glibc writes zeros */
+    if (clock_gettime(CLOCK_REALTIME, &exact) != 0)
+        return -1;
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *into)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_REALTIME_COARSE, &now) != 0)
+        return -1;
+    if (into != NULL)
+        *into = now.tv_sec;
+    return now.tv_sec;
 }
 
 /* dlopen */

@@ -208,6 +208,21 @@ def test_a_power_limit_may_differ_by_less_than_a_watt(watts: float, says: str) -
     assert (finding.status is records.Status.FAIL, says in finding.reason) == (bool(says), True), finding
 
 
+@pytest.mark.parametrize(
+    ("ahead", "status", "says"),
+    [
+        (0, "PASS", ""), (-299, "PASS", ""), (300, "WARN", "5 minutes ahead of this computer's"),
+        (-3599, "WARN", "60 minutes behind this computer's"), (-3600, "FAIL", "60 minutes behind this computer's"),
+        (86400, "FAIL", "24 hours ahead of this computer's"), (-10**8, "FAIL", "1157 days behind this computer's"),
+    ],
+)  # fmt: skip
+def test_a_clock_that_differs_from_the_controllers(ahead: int, status: str, says: str) -> None:
+    found = checks.compare(WANTED, dataclasses.replace(FINISHED, clock_ahead_seconds=ahead))
+    (finding,) = [one for one in found if one.key == "host.clock"]
+    assert (finding.status, says in finding.reason) == (status, True), finding
+    assert ("timedatectl" in finding.remedy) == (status != "PASS")
+
+
 @pytest.mark.parametrize(("files", "found"), [(0, "as installed"), (1, "f0"), (6, "f5"), (7, "f5"), (9, "f5")])
 def test_a_finding_names_the_first_six_and_counts_the_rest(files: int, found: str) -> None:
     gone = {"nvidia-smi": tuple(f"f{number}" for number in range(files))} if files else {}

@@ -173,6 +173,7 @@ def broken(name: str) -> records.Snapshot:
         "secure boot": machine(bare, "kernel", secure_boot=True),
         "no headers": machine(bare, "kernel", headers_available=False),
         "nvswitch": dataclasses.replace(bare, nvswitches=6),
+        "clock": dataclasses.replace(bare, clock_ahead_seconds=-7200),
         "disk": dataclasses.replace(bare, disk_free_mib={"/": 5000, "/usr": 5000, "/var": 5000}),
     }
     return cases[name]
@@ -190,6 +191,7 @@ def broken(name: str) -> records.Snapshot:
         ("secure boot", "host.secure_boot", "Secure Boot is on", "mokutil"),
         ("no headers", "host.kernel", "6.12.117", "newest kernel"),
         ("nvswitch", "host.nvswitches", "6 NVSwitches", "driver.source: nvidia"),
+        ("clock", "host.clock", "the host's clock is 2 hours behind this computer's", "sudo timedatectl set-ntp true"),
         ("disk", "host.disk", "/ has 5000 MiB free, and driver, cuda, cudnn, codec need 12200 MiB", "7200 MiB more"),
     ],
 )
@@ -199,6 +201,10 @@ def test_refused_on_this_host(case: str, key: str, says: str, works: str) -> Non
     assert len(lines) == 1, reasons
     assert works in lines[0].split("; works: ")[1]
     assert len(reasons) == 1, reasons
+
+
+def test_a_clock_that_differs_by_minutes_is_no_reason_to_refuse() -> None:
+    assert state.resolve(load(), dataclasses.replace(bare_snapshot(), clock_ahead_seconds=3599))
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ def test_an_initramfs_with_an_older_driver_is_told() -> None:
         (dataclasses.replace(SOUND, package_manager=PackageManagerFacts({}, (), {"/lock": "apt (process 8)"})),
          "package-lock-held"),
         (dataclasses.replace(SOUND, gpus=WITHOUT_PERSISTENCE), "persistence-off"),
+        (dataclasses.replace(SOUND, clock_ahead_seconds=86400), "clock-wrong"),
         (dataclasses.replace(SOUND, built=("/opt/gpuprep/ffmpeg/8.1-aa",), codec=dataclasses.replace(
             SOUND.codec, ffmpeg_real_path="/usr/local/bin/ffmpeg")),
          "ffmpeg-of-somebody-else-first"),

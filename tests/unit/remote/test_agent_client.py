@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import zipfile
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import fakeprograms
@@ -17,6 +18,7 @@ import pytest
 
 import gpuprep
 from gpuprep import errors, records, remote
+from gpuprep.agent.facts import system
 from gpuprep.remote import agent_client
 
 HERE = remote.Target("here", local=True)
@@ -60,6 +62,16 @@ def test_a_streamed_agent_reads_this_machine(host: remote.Host) -> None:
     assert shell.endswith("/sh")
     assert snapshot.python_modules["no_such_module"] is None
     assert records.from_json(records.Snapshot, records.to_json(snapshot)) == snapshot
+
+
+def test_the_hosts_clock_is_compared_with_that_of_who_asks(host: remote.Host) -> None:
+    read = agent_client.snapshot(host, records.FactsRequest(asked_at="2020-01-01T00:00:00+00:00"))
+    assert not isinstance(read.clock_ahead_seconds, records.Missing)
+    assert 0 <= read.clock_ahead_seconds < agent_client.FACTS_TIMEOUT
+    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+    asked = records.FactsRequest(asked_at=yesterday.isoformat(timespec="seconds"))
+    assert round(float(str(system.snapshot(asked).clock_ahead_seconds)) / 86400) == 1
+    assert system.snapshot(records.FactsRequest()).clock_ahead_seconds == records.NOT_READ
 
 
 @pytest.mark.parametrize("memfd", [True, False])

@@ -44,6 +44,20 @@ def test_uname_answers_the_machines_kernel(preload: Path) -> None:
     assert python(preload, code).stdout.strip() == "6.1.0-42-cloud-amd64"
 
 
+def test_the_time_of_day_is_the_machines(preload: Path) -> None:
+    tell = """import ctypes, time; libc = ctypes.CDLL(None); both = (ctypes.c_long * 2)(); libc.gettimeofday(both, None)
+print(*(round(now) for now in (time.time(), both[0], libc.time(None), time.monotonic(), time.clock_gettime(0))))"""
+    moments = [[int(word) for word in python(preload, tell).stdout.split()]]
+    clock = preload.parent / "run/clock"
+    clock.parent.mkdir(parents=True, exist_ok=True)
+    clock.write_text("-86400\n")
+    moments.append([int(word) for word in python(preload, tell).stdout.split()])
+    clock.unlink()
+    was, now = moments
+    away = [round((a - b) / 86400) for a, b in zip(now, was, strict=True)]
+    assert away == [-1, -1, -1, 0, -1]
+
+
 def test_proc_modules_is_the_machines(preload: Path) -> None:
     modules = preload.parent / "run/proc/modules"
     modules.parent.mkdir(parents=True)

@@ -166,6 +166,15 @@ def test_what_no_facts_show_is_kept_until_a_measurement_if_one_may_have_found_it
     assert finding.key in {one.key for one in without.drift.unseen}, "it is not known what that check looked at"
 
 
+@pytest.mark.parametrize(("clock", "kept"), [(records.NOT_READ, True), (0, False)])
+def test_a_clock_is_right_again_only_where_a_controller_compared_it(clock: records.Int, kept: bool) -> None:
+    first = check(1, dataclasses.replace(CALM, clock_ahead_seconds=-86400), None)
+    assert since(first)["host.clock"] == "2026-11-02"
+    second = check(2, dataclasses.replace(CALM, clock_ahead_seconds=clock), first)
+    assert second.drift is not None
+    assert ("host.clock" in {one.key for one in second.drift.unseen}) is kept
+
+
 def test_what_check_mode_found_is_looked_at_by_check_mode_alone() -> None:
     first = check(1, CALM, None, deep=[TASK])
     second = check(2, CALM, first)
