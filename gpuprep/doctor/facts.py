@@ -157,7 +157,7 @@ def _next_boot(snapshot: Snapshot) -> Iterator[str]:
     library = snapshot.driver.library_version
     if not isinstance(following, str) or not isinstance(library, str):
         return
-    if version is None:
+    if version is None and (following != snapshot.kernel.running or snapshot.driver.module_version is not None):
         yield f"the next boot starts kernel {following}, which has no nvidia module"
     elif isinstance(version, str) and version != library:
         yield f"the next boot starts kernel {following} with module {version}, and the libraries are {library}"

@@ -235,6 +235,14 @@ def test_facts_of_a_machine_say_what_is_wrong(snapshot: Snapshot, says: str) -> 
     assert [each.id for each in doctor.diagnose({"facts": facts.lines(snapshot)}, doctor.APT)][:1] == [says]
 
 
+def test_a_newer_kernel_without_a_module_is_told_once() -> None:
+    there = changed("driver", module_version=None, loaded_version=None, module_next_boot_version=None)
+    dkms = f"uname -r\n{there.kernel.running}\nnvidia/580.173.02, 6.1.0-1-amd64, x86_64: installed"
+    found = [each.id for each in doctor.diagnose({"dkms": dkms, "facts": facts.lines(there)}, doctor.APT)]
+    assert found == ["no-module-for-running-kernel-by-facts"]
+    assert "headers-of-another-kernel" in [each.id for each in doctor.diagnose({"log": dkms})]
+
+
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
