@@ -87,6 +87,7 @@ class Undo:
     driver_on_disk: bool
     known: bool  # there is a ledger
     gpus: Mapping[str, Mapping[str, str]]  # uuid ► its settings now, as the ledger has them
+    texts: Mapping[str, str]  # path ► what a file has now that is removed or changed: somebody may have edited it
 
     @property
     def stale(self) -> bool:
@@ -175,8 +176,10 @@ class _Lister:
         self._accounts()
         self._settings()
         folders = self.before["folders"] if self.known else [one for one in self.now["folders"] if "gpuprep" not in one]
+        works = tuple(work for work in self.works.values() if work)
+        paths = {about["path"] for work in works for about in work.files}
         return Undo(
-            tuple(work for work in self.works.values() if work),
+            works,
             tuple(self.kept),
             tuple(self.unknown),
             self.whole,
@@ -185,6 +188,7 @@ class _Lister:
             self.state["driver_on_disk"] is True,
             self.known,
             self.now["gpus"],
+            {path: _text(about) for path, about in self.now["files"].items() if path in paths and "text" in about},
         )
 
     def _ledger(self) -> None:
@@ -198,6 +202,11 @@ class _Lister:
             self.unknown.append(
                 "what was there before gpuprep: an older gpuprep set this machine up without writing it down"
                 f"{told}; only what is certainly gpuprep's is taken back, files of others stay as they are"
+            )
+        if self.whole and (names := [str(one) for one in self.state["unrecorded"]]):
+            self.unknown.append(
+                f"who installed {_named(names)}: the first provision did not find them, and the package manager's"
+                " history does not have them; they stay"
             )
         if self.known and str(self.before["kernel"]).strip() != str(self.now["kernel"]).strip():
             self.kept.append("the kernel's command line is another than before; gpuprep never changes it, so it stays")
@@ -312,6 +321,10 @@ class _Lister:
             ENVIRONMENT: self._environment,
             FSTAB: self._fstab,
         }
+        # First: what leads to them goes later, so that a run that was killed finds them again.
+        for path, about in sorted(self._trees().items()):
+            if about["step"] in self.works and re.fullmatch(r"(/[A-Za-z0-9_][A-Za-z0-9._+-]*){3,20}", path):
+                self._own(about["step"], path, about)
         for path, about in sorted(self.now["files"].items()):
             step = self.state["steps"].get(path, "")
             if step not in self.works or path == HOLDS or not _in_tables(path):
@@ -337,9 +350,10 @@ class _Lister:
             mine = path not in (ENVIRONMENT, FSTAB, LOCKS, *RUNTIMES)
             if step in self.works and path not in self.now["files"] and "text" in about and mine:
                 self.works[step or ""].files.append({"path": path, **about})
-        for path, step in sorted(self.state["trees"].items()):
-            if step in self.works and re.fullmatch(r"(/[A-Za-z0-9_][A-Za-z0-9._+-]*){3,20}", path):
-                self.works[step].files.append(_absent(path))
+
+    def _trees(self) -> dict[str, Mapping[str, Any]]:
+        """What is below a prefix of the user's."""
+        return {path: about for path, about in self.state["trees"].items() if path not in self.now["files"]}
 
     def _was(self, path: str) -> Mapping[str, Any] | None:
         was = self.before["files"].get(path) if self.known else None
@@ -351,6 +365,8 @@ class _Lister:
         if path.rpartition("/")[2] in SHARED_NAMES and not self._ours(path, about):
             if was is None:
                 self.kept.append(f"kept {path}: it is not the one that gpuprep made")
+        elif "stranger" in about:
+            self.kept.append(f"kept {path}: it has {one_line(about['stranger'], 200)}, which is not gpuprep's")
         elif was is None or (was.get("kind") == "file" and "text" not in was):
             self.works[step].files.append(_absent(path))
         elif dict(was) != dict(about) and was.get("kind") != "folder":
@@ -360,8 +376,10 @@ class _Lister:
         """Whether a file with a name that is not gpuprep's alone is the one that gpuprep wrote."""
         if path.endswith("/nvidia.json"):
             return any(name.startswith("nvidia-container-toolkit") for name in self.state["installed"])
-        target = str(about.get("target", ""))
-        return path.startswith("/opt/gpuprep/") or "/ffmpeg/current/bin/" in target or "/nv-codec-headers/" in target
+        if path.startswith("/opt/gpuprep/"):
+            return True
+        places = ("/opt/gpuprep/", *(f"{place.rpartition('/')[0]}/" for place in self._trees()))
+        return path in self.state["trees"] or str(about.get("target", "")).startswith(places)
 
     def _left(self, step: str, path: str, about: Mapping[str, Any], leaving: set[str]) -> None:
         """What packages and their scripts leave; only where it was not there before, and nothing of them stays."""
@@ -505,7 +523,10 @@ class _Lister:
                 step = ledger.ACCOUNTS.get(name)
                 if step is None or step not in self.works or name in earlier:
                     continue
-                if self.known or name.startswith("gpuprep"):
+                if kind == "groups" and self.state["members"].get(name):
+                    who = one_line(", ".join(map(str, self.state["members"][name])), 100)
+                    self.kept.append(f"kept the group {name}: {who} is in it")
+                elif self.known or name.startswith("gpuprep"):
                     getattr(self.works[step], kind).append(name)
                 elif kind == "users":
                     self.unknown.append(f"whether the user {name} was there before gpuprep: it stays")

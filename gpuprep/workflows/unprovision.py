@@ -16,6 +16,7 @@ from typing import Any
 from gpuprep.agent.facts import ledger
 from gpuprep.checks.judgement import Judgement, status_of
 from gpuprep.errors import HostError, PlanRefused, UsageError
+from gpuprep.paths import private_folder, private_text
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.undo import Undo, Work, refused, undo
 from gpuprep.records import (
@@ -38,6 +39,8 @@ from gpuprep.workflows.runs import Options, Run, RunContext
 from gpuprep.workflows.schedule_state import must
 
 SECONDS = 300.0
+# What is taken back is there.
+WRITTEN = ("/", "/boot", "/etc", "/opt/gpuprep", "/usr", "/usr/local", "/var/lib")
 # Ansible makes its folders in the homes of root and of the login; one that is not empty is somebody's.
 HOMES = {
     become: f"cd {home}/.ansible 2>/dev/null && rmdir tmp-gpuprep tmp-gpuprep-check tmp ../.ansible 2>/dev/null || :"
@@ -68,7 +71,7 @@ def unprovision(target: Target, options: Options, context: RunContext, shown: Pl
 
 def _look(run: Run) -> None:
     with run.connect() as host:
-        _refuse_busy(run, _facts(run, host))
+        _refuse(run, _facts(run, host))
         run.draft.plan = _list(run, host).plan(run.target.name)
 
 
@@ -76,7 +79,7 @@ def _unprovision(run: Run, shown: Plan | None) -> None:
     with run.connect() as host:
         with run.lock(host) as lock:
             facts = run.draft.before = _facts(run, host)
-            _refuse_busy(run, facts)
+            _refuse(run, facts)
             listed = _list(run, host)
             run.draft.plan = listed.plan(run.target.name)
             if shown is not None and run.draft.plan != shown:
@@ -85,6 +88,7 @@ def _unprovision(run: Run, shown: Plan | None) -> None:
                     "run the same command again, and read its list",
                     where=run.target.name,
                 )
+            _keep_texts(run, listed)
             if any(work.step == "agent" for work in listed.works):
                 run.stage("taking the night check away")
                 schedule.take_away(host)
@@ -109,15 +113,34 @@ def _unprovision(run: Run, shown: Plan | None) -> None:
         run.draft.reboot_needed = waits
 
 
+def _keep_texts(run: Run, listed: Undo) -> None:
+    """Keep here what the files have that go: gpuprep cannot see whether somebody edited one of its own."""
+    if listed.texts:
+        path = run.log_dir / "taken-back.json"
+        run.stage(f"keeping the text of {len(listed.texts)} files in {path}")
+        private_folder(run.log_dir)
+        private_text(path, json.dumps(listed.texts, indent=1, sort_keys=True) + "\n")
+
+
 def _facts(run: Run, host: Host) -> Snapshot:
     run.stage("reading facts")
-    facts = agent_client.snapshot(host, FactsRequest(), become=True)
+    facts = agent_client.snapshot(host, FactsRequest(folders=WRITTEN), become=True)
     run.know(host, facts)
     return facts
 
 
-def _refuse_busy(run: Run, facts: Snapshot) -> None:
-    """Refuse while a program uses a GPU, which would lose its driver, or works with the packages: the list changes."""
+def _refuse(run: Run, facts: Snapshot) -> None:
+    """Refuse while a program uses a GPU, which would lose its driver, or works with the packages: the list changes.
+    And where not all of it could be taken back.
+    """
+    places = {} if isinstance(facts.folders, Missing) else facts.folders
+    if closed := [path for path in WRITTEN if path in places and places[path].read_only]:
+        raise PlanRefused(
+            [f"{run.target.name}: {', '.join(closed)} cannot be written to: mounted read-only"],
+            f"mount it for writing (`findmnt -T {closed[0]}` shows the mount), then run the same command again; nothing"
+            " was changed",
+            where=run.target.name,
+        )
     manager = facts.package_manager
     if isinstance(manager, PackageManagerFacts) and isinstance(manager.holders, Mapping) and manager.holders:
         who = one_line(str(next(iter(manager.holders.values()))), 80)

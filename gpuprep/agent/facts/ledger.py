@@ -124,12 +124,15 @@ LEFT = (
     ("cuda", "/var/lib/dpkg/alternatives", "cuda"),
     ("cuda", "/var/lib/alternatives", "cuda"),
 )  # fmt: skip
+# By these a folder of the user's with builds of gpuprep is found.
+LINKS = ("/usr/local/bin/ffmpeg", "/usr/local/bin/ffprobe", "/usr/local/lib/pkgconfig/ffnvcodec.pc")
 # Users and groups that gpuprep or the driver's packages make.
 ACCOUNTS = {"gpuprep-build": "codec", "nvidia-persistenced": "driver", "nvpd": "driver"}
 UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service", "docker.service", "containerd.service")
 MARK, PART = "GPUprep::Step=1", "GPUprep::Part="
 MOST_BYTES, MOST_TEXT, MOST_FILES, MOST_HISTORY = 16 << 20, 1 << 16, 500, 40
 SECONDS = 120
+WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")  # apt would write it
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -149,8 +152,8 @@ def machine() -> Dict[str, Any]:
         "manager": "dnf" if rpm else "apt",
         "packages": _packages_rpm() if rpm else _packages_apt(),
         "residual": [] if rpm else _residual(),
-        "auto": [] if rpm else sorted(_ask("apt-mark", "showauto").split()),
-        "holds": [] if rpm else sorted(_ask("apt-mark", "showhold").split()),
+        "auto": [] if rpm else sorted(_ask("apt-mark", *WITHOUT_CACHE, "showauto").split()),
+        "holds": [] if rpm else sorted(_ask("apt-mark", *WITHOUT_CACHE, "showhold").split()),
         "keys": _keys() if rpm else {},
         "files": {path: _file(path) for _, path in paths()},
         "folders": sorted(folder for folder in _folders() if Path(folder).is_dir()),
@@ -193,7 +196,7 @@ def _file(path: str) -> Dict[str, Any]:
     if stat.S_ISLNK(status.st_mode):
         return {"kind": "link", "target": str(Path(path).readlink()), **about}
     if stat.S_ISDIR(status.st_mode):
-        return {"kind": "folder", **about}
+        return {"kind": "folder", **about, **_stranger(Path(path))}
     if not stat.S_ISREG(status.st_mode):
         return {"kind": "other", **about}
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -204,6 +207,31 @@ def _file(path: str) -> Dict[str, Any]:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return {"kind": "file", "sha256": digest.hexdigest(), **about}
+
+
+def _manifest(folder: Path) -> Dict[str, Any]:
+    """The manifest of a build of FFmpeg, of its headers or of a library that gpuprep installed; {} without one."""
+    try:
+        with os.fdopen(os.open(folder / "manifest.json", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            document = json.loads(file.read(MOST_BYTES))
+        ours = document.get("name") in ("ffmpeg", "nv-codec-headers") or "wheel_sha256" in document
+        return document if ours and isinstance(document["files"], dict) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _stranger(folder: Path) -> Dict[str, str]:
+    """{"stranger": the first file of a folder with a manifest that its manifest does not name}; {} without one."""
+    named = {*_manifest(folder).get("files", ()), "manifest.json"}
+    for here, folders, files in os.walk(str(folder)) if len(named) > 1 else ():
+        within = Path(here).relative_to(folder)
+        for name in sorted(files + [one for one in folders if Path(here, one).is_symlink()]):
+            path = Path(here, name)
+            # What `-lcudnn` looks for: libcudnn.so ─► libcudnn.so.9.
+            beside = str(within / path.readlink()) if path.is_symlink() else ""
+            if not named.intersection((str(within / name), beside)):
+                return {"stranger": str(within / name)[:200]}
+    return {}
 
 
 DPKG = "${db:Status-Abbrev}\t${Package}\t${Architecture}\t${Version}\t${Pre-Depends}, ${Depends}\t${Provides}\n"
@@ -257,6 +285,17 @@ def _accounts() -> Dict[str, List[str]]:
     return {
         kind: sorted(name for name in ACCOUNTS if any(line.startswith(f"{name}:") for line in _words(path).split("\n")))
         for kind, path in (("users", "/etc/passwd"), ("groups", "/etc/group"))
+    }
+
+
+def _members() -> Dict[str, List[str]]:
+    """Group of ACCOUNTS ► the users in it who are not of ACCOUNTS."""
+    groups = [row for row in (line.split(":") for line in _words("/etc/group").splitlines()) if len(row) == 4]
+    users = [row for row in (line.split(":") for line in _words("/etc/passwd").splitlines()) if len(row) == 7]
+    return {
+        name: sorted({*some.split(","), *(user[0] for user in users if user[3] == number)} - {"", *ACCOUNTS})
+        for name, _, number, some in groups
+        if name in ACCOUNTS
     }
 
 
@@ -483,7 +522,9 @@ def _needs_rpm(ours: Set[str]) -> Dict[str, List[List[str]]]:
 
 
 def state() -> Dict[str, Any]:
-    """Before (or None), now, and what gpuprep's steps installed and changed; `trees`: folders with a manifest."""
+    """Before (or None), now, and what gpuprep's steps installed and changed; `trees`: folders with a manifest, of a
+    prefix of the user's; `unrecorded`: packages that came since, of which the history says nothing.
+    """
     rpm = RED_HAT.exists()
     now = machine()
     try:
@@ -491,13 +532,16 @@ def state() -> Dict[str, Any]:
     except (OSError, sqlite3.Error):
         history = History()
     there = {*now["packages"], *now["residual"]}
+    before = read()
     ours = {name: about for name, about in history.installed.items() if about["ours"]}
     needs = (_needs_rpm if rpm else _needs_apt)(there.intersection(ours)) if ours else {}
     return {
-        "before": read(),
-        "broken_ledger": BEFORE.exists() and read() is None,
+        "before": before,
+        "broken_ledger": BEFORE.exists() and before is None,
         "now": now,
         "installed": ours,
+        "unrecorded": sorted({*now["packages"]} - {*history.installed, *before.get("packages", ())}) if before else [],
+        "members": _members(),
         "changed": history.changed,
         "since": history.since,
         "needs": needs,
@@ -525,23 +569,30 @@ def _steps() -> Iterator[Tuple[str, str]]:
         yield path, step
 
 
-def _trees() -> Dict[str, str]:
-    """Folder with a manifest of gpuprep's, of a prefix of the user's ► the step."""
-    found: Dict[str, str] = {}
-    places = [("codec", os.path.realpath(f"/usr/local/bin/{name}")) for name in ("ffmpeg", "ffprobe")]
-    folders = [(step, Path(place).parent.parent.parent) for step, place in places]
-    header = Path(os.path.realpath("/usr/local/lib/pkgconfig/ffnvcodec.pc"))
-    folders.append(("codec", header.parents[3] if len(header.parents) > 3 else header))
+def _trees() -> Dict[str, Dict[str, str]]:
+    """What has a manifest of gpuprep's below a prefix of the user's, and what leads there ► its step, and the stranger
+    in it.
+    """
+    found: Dict[str, Dict[str, str]] = {}
+    real = [Path(os.path.realpath(link)) for link in LINKS]
+    folders = [("codec", path.parents[min(3 if path.suffix == ".pc" else 2, len(path.parents) - 1)]) for path in real]
     for step, name in (("cudnn", "gpuprep.conf"), ("nccl", "gpuprep-nccl.conf")):
         lines = [line for line in _words(f"/etc/ld.so.conf.d/{name}").splitlines() if line.startswith("/")]
         folders += [(step, Path(line).parents[1]) for line in lines if line.endswith("/current/lib")]
     for step, folder in folders:
-        if str(folder).startswith("/opt/gpuprep") or len(folder.parts) < 3 or not folder.is_dir():
+        if str(folder).startswith("/opt/gpuprep") or len(folder.parts) < 3:
             continue
-        for place in sorted(folder.iterdir())[:MOST_FILES]:
-            link = place.is_symlink()
-            if (link and place.name == "current") or (not link and (place / "manifest.json").is_file()):
-                found[str(place)] = step
+        for place in sorted(folder.glob("*"))[:MOST_FILES]:
+            if not place.is_symlink() and _manifest(place):
+                found[str(place)] = {"step": step, **_stranger(place)}
+        current = folder / "current"
+        if current.is_symlink() and (os.path.realpath(current) in found or not current.exists()):
+            found[str(current)] = {"step": step}
+    # Of a run that was killed: they lead nowhere.
+    for link in map(Path, LINKS):
+        target = str(link.readlink()) if link.is_symlink() and not link.exists() else ""
+        if target.endswith(f"/ffmpeg/current/bin/{link.name}") or "/nv-codec-headers/" in target:
+            found[str(link)] = {"step": "codec"}
     return found
 
 

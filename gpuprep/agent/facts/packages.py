@@ -13,6 +13,7 @@ from gpuprep.agent.facts import packagefiles, packagestate, parse
 from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.packagestate import RED_HAT
 from gpuprep.agent.facts.shells import which
+from gpuprep.agent.programs import children
 from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
 from gpuprep.records import Bool, Missing, OptStr, Package, PackageManagerFacts
 
@@ -37,6 +38,9 @@ VERSIONLOCK_SWITCHES = (
     ("/etc/dnf/plugins/versionlock.conf", "main", "enabled"),
 )
 APT_LISTS = Path("/var/lib/apt/lists")
+# A question leaves no trace: apt would write 80 MB into its cache.
+WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
+DNF_CACHE = Path("/var/cache/dnf")
 MOST_OWNED = 300  # files that a snapshot asks about
 RPM_OWNER = ("rpm", "-qf", "--qf", "%{NAME}\\n")  # a file of no package: a sentence
 
@@ -161,10 +165,22 @@ def headers_available(kernel: str) -> Bool:
     if uses_apt():
         if not any(APT_LISTS.glob("*_Packages*")):
             return Missing("not_installed", "the package lists have not been fetched yet (apt-get update)")
-        text = run(["apt-cache", "policy", f"linux-headers-{kernel}"])
+        text = run(["apt-cache", *WITHOUT_CACHE, "policy", f"linux-headers-{kernel}"])
         return text if isinstance(text, Missing) else _has_candidate(text)
-    text = run(["dnf", "-C", "-q", "repoquery", "--available", headers_package(kernel)], timeout=60)
+    try:
+        text = _asked_dnf("repoquery", "--available", headers_package(kernel))
+    except OSError as error:
+        return Missing("command_failed", str(error))
     return text if isinstance(text, Missing) else kernel.rpartition(".")[0] in text
+
+
+def _asked_dnf(*words: str) -> Union[str, Missing]:
+    """What dnf says of its lists, without its logs and locks."""
+    with children.scratch("dnf") as folder:
+        for path in DNF_CACHE.glob("*"):
+            (folder / path.name).symlink_to(path)
+        own = (f"--setopt=cachedir={folder}", f"--setopt=logdir={folder}/log")
+        return run(["dnf", "-C", "-q", *own, *words], timeout=60)
 
 
 def headers_package(kernel: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,56 @@ def test_a_ledger_that_others_may_write_is_not_believed(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to("/etc/passwd")
     assert ledger.read(path) is None
+
+
+def build(folder: Path, name: str = "ffmpeg") -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/ffmpeg").touch()
+    (folder / "bin/link").symlink_to("ffmpeg")
+    (folder / "manifest.json").write_text(json.dumps({"name": name, "files": {"bin/ffmpeg": "0" * 64}}))
+    return folder
+
+
+@pytest.mark.parametrize("stranger", ["mine", "bin/.mine", "new/mine", "manifest.json.orig"])
+def test_a_file_of_somebody_in_a_build_is_seen(quiet: Path, stranger: str) -> None:
+    folder = build(quiet / "etc/gpuprep-7.1.5")
+    assert "stranger" not in ledger.machine()["files"][str(folder)]
+    (folder / stranger).parent.mkdir(exist_ok=True)
+    (folder / stranger).touch()
+    assert ledger.machine()["files"][str(folder)]["stranger"] == stranger
+
+
+def test_a_link_of_somebody_in_a_build_is_seen(quiet: Path) -> None:
+    folder = build(quiet / "etc/gpuprep-7.1.5")
+    (folder / "mine").symlink_to("/")
+    assert ledger.machine()["files"][str(folder)]["stranger"] == "mine"
+
+
+def test_builds_below_a_prefix_are_gpupreps_by_their_manifest(quiet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, link = quiet / "data/ffmpeg", quiet / "ffmpeg"
+    version, current = build(folder / "7.1.5-a"), folder / "current"
+    build(folder / "site", name="my web site")
+    current.symlink_to(version.name)
+    link.symlink_to(current / "bin/ffmpeg")
+    monkeypatch.setattr(ledger, "LINKS", (str(link),))
+    found = {str(version): {"step": "codec"}, str(current): {"step": "codec"}}
+    assert ledger.state()["trees"] == found
+    (version / "mine").touch()
+    assert ledger.state()["trees"] == {**found, str(version): {"step": "codec", "stranger": "mine"}}
+    shutil.rmtree(version)  # a run was killed
+    assert ledger.state()["trees"] == {str(current): {"step": "codec"}, str(link): {"step": "codec"}}
+    current.unlink()
+    assert ledger.state()["trees"] == {str(link): {"step": "codec"}}
+
+
+def test_a_current_of_the_user_is_no_build(quiet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, link = quiet / "data/ffmpeg", quiet / "ffmpeg"
+    (folder / "mine/bin").mkdir(parents=True)
+    (folder / "mine/bin/ffmpeg").touch()
+    (folder / "current").symlink_to("mine")
+    link.symlink_to(folder / "current/bin/ffmpeg")
+    monkeypatch.setattr(ledger, "LINKS", (str(link),))
+    assert ledger.state()["trees"] == {}
 
 
 # ---------------------------------------------------------------- putting back

@@ -15,7 +15,8 @@ from places import CASES
 from programfile import answer_of
 
 from gpuprep import checks, errors, records
-from gpuprep.agent.facts import packagestate
+from gpuprep.agent.facts import packages, packagestate
+from gpuprep.agent.programs import run as agent_run
 from gpuprep.desired import state
 
 DPKG = (CASES / "public/09-broken-dpkg/dpkg-query.txt").read_text(encoding="utf-8")
@@ -201,6 +202,46 @@ def test_what_dnf_did_for_gpuprep_and_did_not_end(
     assert packagestate.ours(rpm=True, dnf=path) == own
     path.write_bytes(b"torn")
     assert packagestate.ours(rpm=True, dnf=path) == []
+
+
+DNF = """for word; do
+  case $word in
+    --setopt=cachedir=*) cat "${word#*=*=}/baseos.solv"; : >"${word#*=*=}/metadata_lock.pid" ;;
+    --setopt=logdir=*) mkdir -p "${word#*=*=}" && : >"${word#*=*=}/dnf.log" ;;
+  esac
+done"""
+
+
+def test_a_question_to_dnf_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin/dnf", DNF)
+    cache, redhat, temporary = (tmp_path / name for name in ("cache", "system-release", "temporary"))
+    for folder in (cache, temporary):
+        folder.mkdir()
+    (cache / "baseos.solv").write_text("kernel-devel-0:5.14.0-611.el9.x86_64\n")
+    redhat.touch()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(agent_run, "SEARCH_PATH", f"{tmp_path}/bin:{agent_run.SEARCH_PATH}")
+    monkeypatch.setattr(packages, "RED_HAT", redhat)
+    monkeypatch.setattr(packages, "DNF_CACHE", cache)
+    assert packages.headers_available("5.14.0-611.el9.x86_64") is True
+    assert packages.headers_available("5.14.0-570.el9.x86_64") is False
+    assert [path.name for path in cache.iterdir()] == ["baseos.solv"]
+    assert list(temporary.iterdir()) == []
+
+
+APT = """case $* in *Dir::Cache::pkgcache=\\ *Dir::Cache::srcpkgcache=\\ *) ;; *) exit 1 ;; esac
+echo 'linux-headers-6.12'; echo '  Candidate: 6.12.1'"""
+
+
+def test_a_question_to_apt_writes_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "apt-cache", APT)
+    program(tmp_path / "dpkg-query", "true")
+    (tmp_path / "debian_Packages").touch()
+    monkeypatch.setattr(agent_run, "SEARCH_PATH", f"{tmp_path}:{agent_run.SEARCH_PATH}")
+    monkeypatch.setattr(packages, "RED_HAT", tmp_path / "none")
+    monkeypatch.setattr(packages, "APT_LISTS", tmp_path)
+    assert packages.headers_available("6.12") is True
 
 
 @pytest.mark.parametrize(

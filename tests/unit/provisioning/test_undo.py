@@ -59,7 +59,7 @@ def state(now: dict[str, Any], before: dict[str, Any] | None = None, **more: Any
     """A provisioned Debian; `before` {} is the bare machine, None is a machine without a ledger."""
     empty: dict[str, Any] = {
         "before": machine() if before == {} else before, "broken_ledger": False, "now": now, "installed": {},
-        "changed": {}, "since": "", "needs": {}, "trees": {},
+        "changed": {}, "since": "", "needs": {}, "trees": {}, "unrecorded": [], "members": {},
         "driver_loaded": False, "driver_on_disk": False,
         "steps": {path: STEP_OF_PATH.get(path, "") for path in now["files"]},
     }  # fmt: skip
@@ -267,6 +267,64 @@ def test_a_package_that_the_user_holds_stays() -> None:
 )  # fmt: skip
 def test_what_the_user_put_in_its_place_stays(path: str, step: str, about: dict[str, Any]) -> None:
     assert undo(state(machine(files={path: about}), machine(files={}), steps={path: step})).works == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/usr/local/bin/ffmpeg", "/home/me/ffmpeg/current/bin/ffmpeg"),
+        ("/usr/local/lib/pkgconfig/ffnvcodec.pc", "/home/me/nv-codec-headers/lib/pkgconfig/ffnvcodec.pc"),
+    ],
+)
+def test_a_link_that_the_user_turned_to_a_place_of_the_same_name_stays(path: str, target: str) -> None:
+    now = machine(files={path: {"kind": "link", "target": target, **ROOT}})
+    listed = undo(state(now, machine(files={}), steps={path: "codec"}))
+    assert listed.works == ()
+    assert listed.kept == (f"kept {path}: it is not the one that gpuprep made",)
+
+
+def test_builds_below_a_prefix_of_the_user_go_before_what_leads_to_them() -> None:
+    link, build = "/usr/local/bin/ffmpeg", "/data/gpuprep/ffmpeg/7.1.5-de203c64332a"
+    current = "/data/gpuprep/ffmpeg/current"
+    now = machine(files={link: {"kind": "link", "target": f"{current}/bin/ffmpeg", **ROOT}})
+    whole = state(now, machine(files={}), steps={link: "codec"})
+    trees: dict[str, dict[str, str]] = {build: {"step": "codec"}, current: {"step": "codec"}}
+    assert paths(work(undo({**whole, "trees": trees}), "codec")) == [build, current, link]
+    assert paths(work(undo({**whole, "trees": {link: {"step": "codec"}}}), "codec")) == [link]
+
+
+def test_a_folder_of_gpuprep_with_a_file_of_somebody_stays() -> None:
+    own, other = "/opt/gpuprep/ffmpeg/7.1.5-de203c64332a", "/data/gpuprep/ffmpeg/7.1.5-de203c64332a"
+    now = machine(files={own: {"kind": "folder", "stranger": "bin/mine", **ROOT}})
+    trees = {other: {"step": "codec", "stranger": "share/mine"}}
+    listed = undo(state(now, machine(files={}), steps={own: "codec"}, trees=trees))
+    assert listed.works == ()
+    assert listed.kept == (
+        f"kept {other}: it has share/mine, which is not gpuprep's",
+        f"kept {own}: it has bin/mine, which is not gpuprep's",
+    )
+
+
+def test_a_group_with_somebody_in_it_stays() -> None:
+    now = machine(accounts={"users": ["gpuprep-build"], "groups": ["gpuprep-build", "nvpd"]})
+    listed = undo(state(now, {}, members={"gpuprep-build": ["alice"], "nvpd": []}))
+    assert [(one.users, one.groups) for one in listed.works] == [(["gpuprep-build"], []), ([], ["nvpd"])]
+    assert listed.kept == ("kept the group gpuprep-build: alice is in it",)
+
+
+def test_packages_of_which_the_history_is_lost_are_named() -> None:
+    """/var/log/apt keeps a year."""
+    listed = undo(state(provisioned(), {}, installed={}, unrecorded=["gcc", "nvidia-driver"]))
+    assert not any(one.remove for one in listed.works)
+    assert [said for said in listed.unknown if said.startswith("who installed gcc, nvidia-driver: ")]
+
+
+def test_the_text_of_what_goes_is_told_with_what_somebody_wrote_into_it() -> None:
+    now = provisioned()
+    now["files"][NOUVEAU] = file("blacklist nouveau\noptions mine x=1\n")
+    listed = undo(state(now, {}, installed=INSTALLED))
+    assert sorted(listed.texts) == [HOLDS, PIN, NOUVEAU]
+    assert listed.texts[NOUVEAU] == "blacklist nouveau\noptions mine x=1\n"
 
 
 def test_dkms_of_the_user_keeps_its_tree() -> None:

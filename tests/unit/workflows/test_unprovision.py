@@ -14,6 +14,8 @@ from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import FINISHED, HERE, T4
 
 from gpuprep import records
+from gpuprep.paths import state_dir
+from gpuprep.records import FolderFacts
 from gpuprep.records.gpu import ProcessOnGpu
 from gpuprep.remote import CommandResult
 from gpuprep.store import Store
@@ -40,7 +42,7 @@ def state(*paths: str, loaded: bool = False) -> dict[str, Any]:
     return {
         "before": bare, "broken_ledger": False, "now": {**bare, "files": dict.fromkeys(paths, about)}, "installed": {},
         "changed": {}, "since": "", "needs": {}, "steps": dict.fromkeys(paths, "driver"), "trees": {},
-        "driver_loaded": loaded, "driver_on_disk": False,
+        "driver_loaded": loaded, "driver_on_disk": False, "unrecorded": [], "members": {},
     }  # fmt: skip
 
 
@@ -135,6 +137,23 @@ def test_a_program_on_the_gpu_is_named_and_nothing_is_changed(stage: Stage) -> N
         assert made.exit_code == 2
         assert "train.py (process 4711) on GPU 0" in str(made.error)
         assert made.playbook is None
+
+
+def test_a_disk_that_cannot_be_written_to_is_named_and_nothing_is_changed(stage: Stage) -> None:
+    places = {"/": FolderFacts("/", False), "/etc": FolderFacts("/etc", True), "/srv": FolderFacts("/srv", True)}
+    stage.script.snapshots = [dataclasses.replace(bare_snapshot(), folders=places)]
+    for made in (stage.look(state(AGENT)), stage(state(AGENT))):
+        assert made.exit_code == 2
+        assert "/etc cannot be written to: mounted read-only" in str(made.error)
+        assert made.playbook is None
+
+
+def test_what_files_had_that_go_is_kept_with_the_run(stage: Stage) -> None:
+    """Somebody may have edited one of gpuprep's own."""
+    made = stage(state(AGENT), state())
+    (kept,) = state_dir().glob(f"runs/{made.run_id}/taken-back.json")
+    assert json.loads(kept.read_text()) == {AGENT: ""}
+    assert kept.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("answer", ["", "no", "[]", "{}", "[" * 10_000, '{"now": 3, "before": null}'])
