@@ -200,8 +200,9 @@ class _Lister:
             since = one_line(str(self.state["since"] or ""), 40)
             told = f", and its package history begins {since}" if since else ", and it has no package history"
             self.unknown.append(
-                "what was there before gpuprep: an older gpuprep set this machine up without writing it down"
-                f"{told}; only what is certainly gpuprep's is taken back, files of others stay as they are"
+                "what was there before gpuprep: nothing here says it any more, or an older gpuprep set this machine up"
+                f" without writing it down{told}; only what is certainly gpuprep's is taken back, files of others stay"
+                " as they are"
             )
         if self.whole and (names := [str(one) for one in self.state["unrecorded"]]):
             self.unknown.append(
@@ -232,6 +233,8 @@ class _Lister:
                 continue
             if name in residual and name in earlier_residual:
                 continue
+            if about["step"] == ledger.BEFORE_IT and not self.known:
+                continue  # an unprovision or a rollback put it back
             step = about["step"] if about["step"] in STEPS else STEP_OF.get(str(whose(name.partition(":")[0])), "")
             if name in held:
                 self.kept.append(f"kept {name}: somebody holds it")

@@ -130,9 +130,9 @@ LINKS = ("/usr/local/bin/ffmpeg", "/usr/local/bin/ffprobe", "/usr/local/lib/pkgc
 ACCOUNTS = {"gpuprep-build": "codec", "nvidia-persistenced": "driver", "nvpd": "driver"}
 UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service", "docker.service", "containerd.service")
 MARK, PART = "GPUprep::Step=1", "GPUprep::Part="
+BEFORE_IT = "before"  # the part of a step that puts back what was there before
 MOST_BYTES, MOST_TEXT, MOST_FILES, MOST_HISTORY = 16 << 20, 1 << 16, 500, 40
 SECONDS = 120
-WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")  # apt would write it
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -152,8 +152,8 @@ def machine() -> Dict[str, Any]:
         "manager": "dnf" if rpm else "apt",
         "packages": _packages_rpm() if rpm else _packages_apt(),
         "residual": [] if rpm else _residual(),
-        "auto": [] if rpm else sorted(_ask("apt-mark", *WITHOUT_CACHE, "showauto").split()),
-        "holds": [] if rpm else sorted(_ask("apt-mark", *WITHOUT_CACHE, "showhold").split()),
+        "auto": [] if rpm else sorted(_ask("apt-mark", "showauto").split()),
+        "holds": [] if rpm else sorted(_ask("apt-mark", "showhold").split()),
         "keys": _keys() if rpm else {},
         "files": {path: _file(path) for _, path in paths()},
         "folders": sorted(folder for folder in _folders() if Path(folder).is_dir()),

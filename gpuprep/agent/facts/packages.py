@@ -165,7 +165,7 @@ def headers_available(kernel: str) -> Bool:
     if uses_apt():
         if not any(APT_LISTS.glob("*_Packages*")):
             return Missing("not_installed", "the package lists have not been fetched yet (apt-get update)")
-        text = run(["apt-cache", *WITHOUT_CACHE, "policy", f"linux-headers-{kernel}"])
+        text = run(["apt-cache", *WITHOUT_CACHE, "policy", f"linux-headers-{kernel}"], timeout=60)
         return text if isinstance(text, Missing) else _has_candidate(text)
     try:
         text = _asked_dnf("repoquery", "--available", headers_package(kernel))

@@ -27,9 +27,11 @@ class Apt:
         "-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Dir::Etc::sourceparts=/dev/null",
         "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
     )  # fmt: skip
-    # GPUprep::Step is no setting of apt's: by it a step that was broken off is known as gpuprep's own.
+    # GPUprep::Step is no setting of apt's: by it a step that was broken off is known as gpuprep's own, and by the Part
+    # what was there before (agent/facts/ledger.py).
     WORDS = (
-        "apt-get", "-y", "-o", "DPkg::Lock::Timeout=900", "-o", "GPUprep::Step=1", "-o", "APT::Sandbox::User=root",
+        "apt-get", "-y", "-o", "DPkg::Lock::Timeout=900", "-o", "GPUprep::Step=1", "-o", "GPUprep::Part=before",
+        "-o", "APT::Sandbox::User=root",
         "-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold",
     )  # fmt: skip
     GONE = ("not-installed", "config-files")
@@ -154,9 +156,9 @@ class Apt:
 
 class Dnf:
     WORDS = (
-        "dnf", "-y", "--comment=GPUprep::Step=1", "--allowerasing", "--setopt=install_weak_deps=False",
-        "--setopt=*.module_hotfixes=true", "--setopt=localpkg_gpgcheck=False", "--disableplugin=versionlock",
-        "--disablerepo=*",
+        "dnf", "-y", "--comment=GPUprep::Step=1 GPUprep::Part=before", "--allowerasing",
+        "--setopt=install_weak_deps=False", "--setopt=*.module_hotfixes=true", "--setopt=localpkg_gpgcheck=False",
+        "--disableplugin=versionlock", "--disablerepo=*",
     )  # fmt: skip
     FORM = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\n"
 

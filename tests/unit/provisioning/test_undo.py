@@ -365,6 +365,14 @@ def test_of_a_machine_that_was_unprovisioned_nothing_is_said() -> None:
     assert (listed.works, listed.kept, listed.unknown) == ((), (), ())
 
 
+def test_what_an_unprovision_put_back_is_not_taken_by_the_next() -> None:
+    """The first one took the ledger; what it reinstalled is the user's driver, installed by a step of gpuprep's."""
+    back = {"nvidia-driver": ours("before"), "gcc": ours("driver")}
+    now = provisioned()
+    assert work(undo(state(now, None, installed=back)), "driver").remove == ["gcc"]
+    assert work(undo(state(now, {}, installed=back)), "driver").remove == ["gcc", "nvidia-driver"]
+
+
 def test_a_ledger_that_is_damaged_is_said() -> None:
     assert "damaged" in undo(state(provisioned(), None, broken_ledger=True)).unknown[0]
 
