@@ -610,7 +610,13 @@ def put(wanted: Iterable[Dict[str, Any]], folders: Iterable[str]) -> List[str]:
             if not os.path.lexists(path):
                 continue
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                # The manifest last: without it a run that was killed would not know the folder again.
+                for child in sorted(path.iterdir(), key=lambda one: one.name == "manifest.json"):
+                    if child.is_dir() and not child.is_symlink():
+                        shutil.rmtree(child)
+                    else:
+                        child.unlink()
+                path.rmdir()
             else:
                 path.unlink()
             aside = path.with_name(f"{path.name}.before-gpuprep")  # what gpu_codec found in its place

@@ -237,6 +237,17 @@ def test_folders_that_gpuprep_made_go_if_they_are_empty(tmp_path: Path) -> None:
     assert mine.exists()
 
 
+def test_the_manifest_of_a_folder_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = build(tmp_path / "7.1.5-a")
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            ledger.put([about(folder, kind="absent")], [str(tmp_path)])
+    assert (folder / "manifest.json").exists()
+    ledger.put([about(folder, kind="absent")], [str(tmp_path)])
+    assert not folder.exists()
+
+
 def test_what_stood_in_the_place_of_a_link_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "ffmpeg"
     path.symlink_to("/opt/gpuprep/ffmpeg/current/bin/ffmpeg")
