@@ -51,24 +51,30 @@ def drift() -> None:
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
 @click.option("--fix", is_flag=True, help="Repair what needs no reboot and no new package.")
 @click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
+@click.option("--now", is_flag=True, help="Have the hosts run their night check now, and show the results.")
 @as_output(options.results(*RECORDS))
 @options.store
-def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
+def check(probe: str, deep: bool, fix: bool, last: bool, now: bool, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
     Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Several hosts are a table,
     the worst host first. With -i and without HOST: all hosts of the inventory.
     """
     request = Request(**shared)
-    if last:
+    if last or now:
         from gpuprep.errors import UsageError
 
-        given = {"--probe": probe != "none", "--deep": deep, "--fix": fix, "--profile": request.profile is not None}
+        word, does = ("--last", "shows the results of the last night check") if last else ("--now", "runs that check")
+        given = {
+            "--now": last and now,
+            "--probe": probe != "none",
+            "--deep": deep,
+            "--fix": fix,
+            "--profile": request.profile is not None,
+        }
         for name in [name for name, is_given in given.items() if is_given]:
-            raise UsageError(
-                f"--last and {name} exclude each other", "--last only shows the results of the last night check"
-            )
-        return execute("last", request)
+            raise UsageError(f"{word} and {name} exclude each other", f"{word} only {does}")
+        return execute("last", request, now=now)
     return execute("drift", request, probe=probe, deep=deep, fix=fix, quick=True)
 
 

@@ -250,9 +250,12 @@ class Host:
         """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
         return HostLock(self.name, owner, self._start_as_root)
 
-    def check_free(self) -> None:
-        """Raises HostLocked, naming who holds the host's lock. Takes nothing."""
-        HostLock(self.name, None, self._start_as_root).look()
+    def check_free(self, since: float = 0.0) -> None:
+        """Raises HostLocked, naming who holds the host's lock, or if somebody held it in the last `since` seconds.
+
+        Takes nothing.
+        """
+        HostLock(self.name, None, self._start_as_root).look(since)
 
     def _execute(
         self, command: str, stdin: bytes, become: bool, timeout: float, errors: Errors = all_of_it

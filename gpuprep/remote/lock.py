@@ -16,6 +16,7 @@ import contextlib
 import functools
 import importlib.resources
 import json
+import re
 import shlex
 import threading
 from collections.abc import Callable
@@ -78,19 +79,33 @@ class HostLock:
         self._keeper.join(timeout=ANSWER_TIMEOUT)
 
     def _acquire(self) -> Process:
+        return self._asked()[0]
+
+    def _asked(self) -> tuple[Process, str]:
+        """The process that holds the lock, or that only looked; and what it says beside its result."""
         process = self._start(self._command)
         try:
             word, _, rest = process.read_line(ANSWER_TIMEOUT).decode(errors="backslashreplace").partition(" ")
             if word in ("held", "free"):
-                return process
+                return process, rest
             raise self._held_by(rest) if word == "busy" else self._refused(word, rest, process)
         except BaseException:
             process.close()
             raise
 
-    def look(self) -> None:
-        """Raises HostLocked if somebody has the lock. Made without an owner, it changes nothing."""
-        self._acquire().close()
+    def look(self, since: float = 0.0) -> None:
+        """Raises HostLocked if somebody has the lock, or had it less than `since` seconds ago.
+
+        Made without an owner, it changes nothing.
+        """
+        process, rest = self._asked()
+        process.close()
+        if re.fullmatch(r"[0-9]{1,9}\.[0-9]{3}", rest.strip()) and float(rest) < since:
+            raise HostLocked(
+                f"{self._where} was in use by another run until {float(rest):.0f} s ago, while this one looked at it",
+                "run the same command again",
+                where=self._where,
+            )
 
     def _refused(self, word: str, rest: str, process: Process) -> HostError:
         folder = PurePosixPath(self._file).parent

@@ -3,7 +3,8 @@ alone.
 
 The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and the reason. The program
 stays until its input says RELEASED, ends or is silent for SECONDS. With an empty OWNER it only looks, makes nothing,
-and says `free` where nobody has the lock. The flock decides who has it. An owner that the file still names did not
+and says `free` where nobody has the lock, with the seconds since somebody had it.
+The flock decides who has it. An owner that the file still names did not
 release it: ENDING, the text of leftoversprogram.py, ends what is left of that run before the new owner has the lock.
 
 A Python that is too old for gpuprep can also run this (no future imports); it prints `old` and its version.
@@ -21,6 +22,7 @@ import select
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 OLDEST = (3, 9)
@@ -101,7 +103,8 @@ def main(path: Path, owner: str, seconds: float, ending: str) -> int:
         say(f"busy {json.dumps(os.pread(file, MOST, 0).decode('utf-8', 'backslashreplace'))}")
         return 0
     if not owner:
-        say("free")
+        # Whoever takes or releases it writes to it.
+        say(f"free {time.time() - os.fstat(file).st_mtime:.3f}")
         return 0
     end_what_is_left(file, owner, ending)
     os.ftruncate(file, 0)

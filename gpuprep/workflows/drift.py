@@ -23,7 +23,7 @@ from gpuprep.records.baseline import compared
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.moments import minute
 from gpuprep.remote import Host, Target
-from gpuprep.workflows import fixes
+from gpuprep.workflows import fixes, schedule_state
 from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.provision import try_play
 from gpuprep.workflows.runs import Options, ProfileRun, RunContext
@@ -40,20 +40,20 @@ def check(target: Target, profile: Profile, options: Options, context: RunContex
 
 def _check(run: ProfileRun) -> None:
     with run.connect() as host:
-        facts = run.draft.before = _look(run, host, "reading facts")
-        _refuse_taken_back(run, facts)
-        check = Check(run, host, drift.Past(run.certified(), run.previous()))
-        wanted = drift.resolve(run.profile, facts, check.past)
-        seen = check.measure(wanted, facts) if run.options.probe == "quick" else Quick(facts)
-        judgement = check.judge(wanted, seen)
-        if judgement.exit_code:
-            run.check_unchanged(host)
+        with run.undisturbed(host):
+            facts = run.draft.before = _look(run, host, "reading facts")
+            _refuse_taken_back(run, facts)
+            check = Check(run, host, drift.Past(run.certified(), run.previous()))
+            wanted = drift.resolve(run.profile, facts, check.past)
+            seen = check.measure(wanted, facts) if run.options.probe == "quick" else Quick(facts)
+            judgement = check.judge(wanted, seen)
         if run.options.fix and check.fix(wanted, seen.facts, judgement):
             seen = replace(seen, facts=_look(run, host, "reading facts again"))
             again = check.judge(wanted, seen)
             check.note(
                 replace(check.comparison, fixes=fixes.seen(check.comparison.fixes, judgement.findings, again.findings))
             )
+            schedule_state.renew(run, host)
 
 
 def _refuse_taken_back(run: ProfileRun, facts: Snapshot) -> None:

@@ -39,7 +39,7 @@ from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote import Host, Target, leftovers, watch
-from gpuprep.workflows import certify, effort, measuring, sources
+from gpuprep.workflows import certify, effort, measuring, schedule_state, sources
 from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.runs import Options, ProfileRun, RunContext
@@ -109,14 +109,15 @@ def _measure_capacity(run: ProfileRun) -> None:
         run.expect([], [probes.CAPACITY])
         arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
         arguments["capacity"] = not run.options.quick
-        run.stop_if_cancelled()
-        result = one_probe(run, host, probes.CAPACITY, arguments, facts.source)
-        run.stop_if_cancelled()
-        after = run.draft.after = run.look(host, "reading facts again, after the load")
-        findings = checks.compare_figures(
-            wanted, after, run.draft.measurements, asked=[result.probe], thresholds=run.profile.thresholds
-        )
-        run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+        with run.undisturbed(host):
+            run.stop_if_cancelled()
+            result = one_probe(run, host, probes.CAPACITY, arguments, facts.source)
+            run.stop_if_cancelled()
+            after = run.draft.after = run.look(host, "reading facts again, after the load")
+            findings = checks.compare_figures(
+                wanted, after, run.draft.measurements, asked=[result.probe], thresholds=run.profile.thresholds
+            )
+            run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
 
 
 # ---------------------------------------------------------------- provision, plan, tune, validate
@@ -184,7 +185,8 @@ def _validate(run: ProfileRun) -> None:
         wanted = resolve(run.profile, facts, judging=True)
         kinds = _probes(run, wanted, measure=True)
         run.expect([], probes.in_turn(kinds, first_failure=run.options.first_failure))
-        _judge(run, host, wanted, facts, measure=True)
+        with run.undisturbed(host):
+            _judge(run, host, wanted, facts, measure=True)
 
 
 def _converge(run: ProfileRun, book: str) -> None:
@@ -203,13 +205,15 @@ def _converge(run: ProfileRun, book: str) -> None:
             played = _play_planned(run, book, planned)
             if lock.lost is not None:
                 raise lock.lost
-        if not options.validate:
-            run.stage("not validated, as you asked (--no-validate): there is no verdict")
-            return
         changed = played is not ansible_run.NOT_NEEDED
-        facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
-        # If no role ran, nothing is measured: a finished host is recognised in seconds, and `validate` measures it.
-        _judge(run, host, planned.wanted, facts, measure=changed)
+        if options.validate:
+            facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
+            # If no role ran, nothing is measured: a finished host is recognised in seconds, and `validate` measures it.
+            _judge(run, host, planned.wanted, facts, measure=changed)
+        else:
+            run.stage("not validated, as you asked (--no-validate): there is no verdict")
+        if changed:
+            schedule_state.renew(run, host)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gpuprep.agent import host_paths
-from gpuprep.errors import GpuprepError, HostError, PlanRefused
+from gpuprep.errors import HostError, PlanRefused
 from gpuprep.provisioning import ansible_run
 from gpuprep.records import DecodeError, Plan, RunRecord, Step, from_json_value
 from gpuprep.remote import Host, Target, leftovers
 from gpuprep.untrusted.plaintext import one_line
+from gpuprep.workflows import schedule_state
 from gpuprep.workflows.runs import Options, Run, RunContext
 
 SECONDS = 900.0  # a way back at work is waited for
@@ -107,37 +108,39 @@ def rollback(target: Target, options: Options, context: RunContext) -> RunRecord
 
 
 def _go(run: Run) -> None:
-    with run.connect() as host, run.lock(host) as lock:
-        way = _look(host)
-        run.stage(f"going back: {way.lines()[0]}")
-        may_reboot = run.options.reboot and not run.target.local
-        outcome = ansible_run.run(
-            run.target,
-            roles=ROLES,
-            variables={
-                "gpu_driver_allow_reboot": may_reboot,
-                "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
-                "gpuprep_run_id": run.run_id,
-            },
-            become_password=run.options.become_password,
-            sudo=run.host.sudo if run.host else "",
-            accept_new_host_key=run.options.accept_new_host_key,
-            log_dir=run.log_dir,
-            on_event=run.tell,
-            cancelled=run.cancelled,
-            on_cancel=lambda: _end_leftovers(run),
-            playbook="rollback.yml",
-            verbosity=run.options.verbosity,
-        )
-        error: GpuprepError | None = None
-        if isinstance(outcome, ansible_run.Failure):
-            run.draft.playbook, run.draft.reboot_needed, error = outcome.result, outcome.reboot_needed, outcome.error
-        else:
-            run.draft.playbook = outcome
-        if error is not None:
-            raise error
-        if lock.lost is not None:
-            raise lock.lost
+    with run.connect() as host:
+        with run.lock(host) as lock:
+            _play(run, _look(host))
+            if lock.lost is not None:
+                raise lock.lost
+        schedule_state.renew(run, host)
+
+
+def _play(run: Run, way: Way) -> None:
+    run.stage(f"going back: {way.lines()[0]}")
+    may_reboot = run.options.reboot and not run.target.local
+    outcome = ansible_run.run(
+        run.target,
+        roles=ROLES,
+        variables={
+            "gpu_driver_allow_reboot": may_reboot,
+            "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
+            "gpuprep_run_id": run.run_id,
+        },
+        become_password=run.options.become_password,
+        sudo=run.host.sudo if run.host else "",
+        accept_new_host_key=run.options.accept_new_host_key,
+        log_dir=run.log_dir,
+        on_event=run.tell,
+        cancelled=run.cancelled,
+        on_cancel=lambda: _end_leftovers(run),
+        playbook="rollback.yml",
+        verbosity=run.options.verbosity,
+    )
+    if isinstance(outcome, ansible_run.Failure):
+        run.draft.playbook, run.draft.reboot_needed = outcome.result, outcome.reboot_needed
+        raise outcome.error
+    run.draft.playbook = outcome
 
 
 def _end_leftovers(run: Run) -> None:

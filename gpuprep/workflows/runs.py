@@ -79,6 +79,7 @@ class Options:
     validate: bool = True
     probe: str = "none"  # drift: "none" | "quick"
     fix: bool = False  # drift: put back what can be put back
+    now: bool = False  # drift: the host first checks itself
     accept_new_host_key: bool = False
     become_password: str | None = field(default=None, repr=False)
     mirrors: Mapping[str, str] = field(default_factory=dict)
@@ -384,14 +385,27 @@ class Run:
         return host.lock(owner)
 
     def check_unchanged(self, host: Host) -> None:
-        """Raises HostLocked while another run changes the host: what was found is no fault of the machine."""
+        """Raises HostLocked if another run changes the host, or did since this one began: what was found is no fault of
+        the machine.
+        """
         try:
-            host.check_free()
+            host.check_free(time.monotonic() - self._began)
         except HostLocked:
             self.draft.judgement = None
             raise
         except HostError as error:  # the findings remain valid
             self.stage(f"whether another run changes this host could not be read: {error}")
+
+    @contextmanager
+    def undisturbed(self, host: Host) -> Iterator[None]:
+        """Look and judge in it: what fails here while another run changes the host has that as its reason."""
+        try:
+            yield
+        except HostError:
+            self.check_unchanged(host)
+            raise
+        if self.draft.judgement is not None and self.draft.judgement.exit_code:
+            self.check_unchanged(host)
 
     def past(self, measured: Measured) -> Baseline:
         """What the host measured when it first passed, under the keys of what it measures now."""

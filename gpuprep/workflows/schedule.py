@@ -57,7 +57,7 @@ from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows.provision import play
 from gpuprep.workflows.runs import Options, ProfileRun, Run, RunContext
-from gpuprep.workflows.schedule_state import Found, look, must, read
+from gpuprep.workflows.schedule_state import Found, check_now, look, must, read
 
 AGENT_ROLE = "gpu_agent"
 OLDEST_PYTHON = (3, 10)
@@ -84,6 +84,8 @@ def unschedule(target: Target, options: Options, context: RunContext) -> RunReco
 
 def last(target: Target, options: Options, context: RunContext) -> RunRecord:
     """The newest result of the host. Stores it and all kept results here, each once. One round trip, without root.
+
+    options.now: the host first checks itself, as its timer does; that needs root.
 
     No result, or a result that is too old, from the future or from another machine (nightly/freshness.py), is an error
     with exit code 3: the present state of the host is unknown.
@@ -395,6 +397,14 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     """Append the newest result to `records`. Raises HostError if there is none; after appending, if it is too old."""
     known = _known(run, store)
     with run.connect() as host:
+        if run.options.now:
+            run.stage("the host checks itself")
+            if check_now(host) is None:
+                raise PlanRefused(
+                    [f"{run.target.name}: no night check is scheduled there"],
+                    f"`{_typed(run, 'drift schedule', 'PROFILE')}` schedules it; `gpuprep drift` checks from here",
+                    where=run.target.name,
+                )
         there = read(host, known)
     kept = _kept(run, there)
     if store is not None:

@@ -1,4 +1,4 @@
-"""Reads the nightly schedule installed on a host, in one command."""
+"""Reads the nightly schedule installed on a host, in one command, and has the host check itself now."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from gpuprep.agent.host_paths import (
     DRIFT_SERVICE_FILE,
     DRIFT_TIMER_FILE,
 )
-from gpuprep.errors import HostError
+from gpuprep.errors import GpuprepError, HostError, Interrupted
 from gpuprep.nightly.freshness import Machine, moment
 from gpuprep.nightly.units import SERVICE, TIMER
+from gpuprep.records import DecodeError, RunRecord, from_json
 from gpuprep.remote import CommandResult, Host
 from gpuprep.untrusted.limits import FILE_BYTES, MIB
 from gpuprep.untrusted.plaintext import one_line
+from gpuprep.workflows.runs import Run
 
 TIMEOUT_SECONDS = 60.0
 _LAST_LETTERS = 2000
@@ -67,6 +69,17 @@ done
 {_MACHINE}
 {_TIMER_STATE}
 true
+"""
+# The unit may take an hour. A check that runs already began before what it shall see: it is waited for first.
+CHECK_SECONDS = 2 * 3600.0 + 60
+NOT_SCHEDULED, NO_RESULT = 96, 97
+CHECK_NOW = f"""
+test -e {DRIFT_SERVICE_FILE} && test -e {DRIFT_PLAN} || exit {NOT_SCHEDULED}
+before=$(sha256sum {DRIFT_LAST} 2>/dev/null)
+if test "$(systemctl is-active {SERVICE})" = activating; then systemctl start {SERVICE}; fi
+systemctl start {SERVICE}
+test "$(sha256sum {DRIFT_LAST} 2>/dev/null)" != "$before" || exit {NO_RESULT}
+head -c {FILE_BYTES + 1} -- {DRIFT_LAST}
 """
 
 
@@ -143,6 +156,49 @@ def must(host: Host, command: str, what: str) -> None:
             f"{what}: {output[-1] if output else f'exit code {done.exit_code}'}",
             "repair what the message names, then run the same command again",
             where=host.name,
+        )
+
+
+def check_now(host: Host) -> str | None:
+    """Have the host check itself as its timer does. Returns the new result; None where no night check is scheduled.
+
+    Raises HostError if the check left no result.
+    """
+    done = host.run(CHECK_NOW, become=True, timeout=CHECK_SECONDS)
+    if done.exit_code == NOT_SCHEDULED:
+        return None
+    if done.exit_code != 0:
+        said = (done.stderr or "systemd does not say why").strip()[-_LAST_LETTERS:].splitlines()[-1]
+        raise HostError(
+            f"{host.name}: its own check left no result: {one_line(said)}",
+            f"see why on the host: journalctl -u {SERVICE}",
+            where=host.name,
+        )
+    return done.stdout
+
+
+def renew(run: Run, host: Host) -> None:
+    """After a repair: the host checks itself, so that its scheduler does not go by the result from before the repair.
+
+    A note of the record says how that ended, if it did not pass.
+    """
+    run.stage("renewing the host's own check, if it has one")
+    try:
+        text = check_now(host)
+        record = from_json(RunRecord, text) if text is not None else None
+    except Interrupted:
+        raise
+    except (GpuprepError, DecodeError) as error:
+        run.note(f"the host's own check could not be renewed: {one_line(str(error), 300)}")
+        return
+    if record is None:
+        return
+    words = record.verdict.summary if record.verdict else f"UNKNOWN: {record.error or 'no verdict'}"
+    run.stage(f"the host's own check: {one_line(words, 300)}")
+    if record.exit_code:
+        run.note(
+            f"the host's own check ended otherwise: {one_line(words, 300)}; it compares with the profile of its"
+            " schedule, which `gpuprep drift schedule` renews"
         )
 
 

@@ -21,7 +21,7 @@ from gpuprep.records import ProbeResult, Snapshot, to_json
 from gpuprep.remote import CommandResult, LockOwner, Target
 from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.store import Store
-from gpuprep.workflows import runs
+from gpuprep.workflows import runs, schedule_state
 
 # What the catalogue's sources have of drivers, toolkits and the container toolkit.
 OFFERED = tuple(
@@ -49,9 +49,12 @@ class Script:
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
     looking: GpuprepError | None = None  # at who has the lock
+    meanwhile: GpuprepError | None = None  # who has it once a probe has run
     doing: dict[str, list[Doing]] = field(default_factory=dict)  # what a probe tells while it runs
     measured: dict[str, list[tuple[tuple[str | int, ...], Any]]] = field(default_factory=dict)  # ... and has measured
     ending: dict[str, GpuprepError] = field(default_factory=dict)  # a probe that gives no answer
+    # What the host's own check ends with; as it is, none is scheduled there.
+    own_check: CommandResult = field(default_factory=lambda: CommandResult(schedule_state.NOT_SCHEDULED, "", ""))
     lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
@@ -92,8 +95,10 @@ class FakeHost:
         yield SimpleNamespace(lost=self.script.lost)
         self.script.events.append("unlocked")
 
-    def check_free(self) -> None:
-        for error in (self.script.looking, self.script.locking):
+    def check_free(self, since: float = 0.0) -> None:
+        assert since >= 0
+        probed = any(event.startswith("probe ") for event in self.script.events)
+        for error in (self.script.looking, self.script.locking, self.script.meanwhile if probed else None):
             if error is not None:
                 raise error
 
@@ -102,6 +107,10 @@ class FakeHost:
     ) -> CommandResult:
         self._reach()
         assert timeout
+        if command == schedule_state.CHECK_NOW:
+            assert become
+            self.script.events += ["own check"] if self.script.own_check.exit_code == 0 else []
+            return self.script.own_check
         if command in self.script.commands:
             self.script.events.append(command)
             return self.script.commands[command]

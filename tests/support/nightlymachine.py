@@ -44,6 +44,7 @@ class Machine:
     installed: Path | None = None  # a file that makes the agent there ours
     obeys: bool = True  # else commands succeed and do nothing
     says: str = ""  # instead of every answer
+    result: str = ""  # what its own check will leave
     known: list[str] = field(default_factory=list)  # what a reader last said to know already
 
     def host(self) -> Callable[..., PlayedHost]:
@@ -76,6 +77,16 @@ class Machine:
 
     def units(self) -> dict[str, str]:
         return {path: self.files[path] for path in UNITS if path in self.files}
+
+    def check(self) -> CommandResult:
+        """Its own check: `result` is what it leaves."""
+        if DRIFT_PLAN not in self.files:
+            return CommandResult(schedule_state.NOT_SCHEDULED, "", "")
+        self.done.append("own check")
+        if not self.result:
+            return CommandResult(schedule_state.NO_RESULT, "", f"Job for {SERVICE} failed\n")
+        self.files[DRIFT_LAST] = self.result
+        return CommandResult(0, self.result, "")
 
     def obey(self, command: str) -> CommandResult:
         if self.refuses and self.refuses in command:
@@ -120,6 +131,8 @@ class PlayedHost(FakeHost):
             kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
             return CommandResult(0, self.machine.answer([DRIFT_LAST, DRIFT_PLAN, *kept], mark[1]), "")
         assert become
+        if command == schedule_state.CHECK_NOW:
+            return self.machine.check()
         return self.machine.obey(command)
 
     def put(self, data: bytes, remote: str, *, become: bool = False) -> None:

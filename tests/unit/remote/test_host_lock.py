@@ -104,6 +104,10 @@ def test_who_only_looks_takes_nothing_and_makes_nothing(connect: Connect, tmp_pa
             looking.look()
         assert '"user": "alice"' in path.read_text()
     looking.look()
+    with pytest.raises(errors.HostLocked, match=r"box was in use by another run until [0-9]+ s ago"):
+        looking.look(since=86400.0)
+    os.utime(path, (0, 0))
+    looking.look(since=86400.0)
 
 
 def test_a_file_without_a_holder_is_no_lock(connect: Connect, tmp_path: Path) -> None:

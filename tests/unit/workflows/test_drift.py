@@ -12,6 +12,7 @@ import pytest
 from builders import OS, bare_snapshot
 from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED, real
+from records_for_tests import PASSED, record
 from sshserver import SSHD, Sshd
 from waiting import until
 
@@ -21,7 +22,7 @@ from gpuprep.provisioning import ansible_run
 from gpuprep.records import ids
 from gpuprep.remote import agent_client
 from gpuprep.store import Store
-from gpuprep.workflows import drift, provision, runs
+from gpuprep.workflows import drift, provision, runs, schedule_state
 
 TUNE = "systemctl restart gpuprep-tune.service"
 
@@ -403,6 +404,46 @@ def test_fix_puts_back_and_shows_before_and_after(stage: Stage) -> None:
     assert (fix.before, fix.after) == ("application 5001,585 MHz", "application 5001,1590 MHz")
     assert (made.before, made.after) == (UNTUNED, FINISHED)
     assert stage.store.get(made.run_id) == made
+
+
+def own(made: records.RunRecord) -> remote.CommandResult:
+    return remote.CommandResult(0, records.to_json(made), "")
+
+
+def notes(made: records.RunRecord) -> str:
+    return "; ".join(made.history.notes) if made.history else ""
+
+
+def test_after_a_fix_the_host_checks_itself_so_that_its_scheduler_does_not_go_by_what_was(stage: Stage) -> None:
+    stage.certify()
+    stage.script.commands = {TUNE: remote.CommandResult(0, "", "")}
+    stage.script.own_check = own(record(command="drift", verdict=PASSED))
+    made = stage(UNTUNED, FINISHED, fix=True)
+    assert stage.script.events[-4:] == ["unlocked", "facts as root", "own check", "closed"]
+    assert (made.exit_code, "own check" in notes(made)) == (0, False)
+    assert f"the host's own check: {PASSED.summary}" in stage.stages
+    stage.script.events.clear()
+    assert stage(FINISHED, fix=True).exit_code == 0
+    assert "own check" not in stage.script.events, "nothing was repaired"
+
+
+def test_a_note_says_that_the_hosts_own_check_ended_otherwise(stage: Stage) -> None:
+    stage.certify()
+    stage.script.commands = {TUNE: remote.CommandResult(0, "", "")}
+    failed = records.Verdict(records.Status.FAIL, "FAIL: 1 of 9 checks", ())
+    stage.script.own_check = own(record(command="drift", verdict=failed, exit_code=1))
+    made = stage(UNTUNED, FINISHED, fix=True)
+    assert made.exit_code == 0
+    assert "the host's own check ended otherwise: FAIL: 1 of 9 checks; it compares with the profile" in notes(made)
+    for answer, said in (
+        (remote.CommandResult(schedule_state.NO_RESULT, "", "Job failed\x1b[2J\n"), "left no result: Job failed"),
+        (remote.CommandResult(0, "{", ""), "could not be renewed"),
+    ):
+        stage.script.own_check = answer
+        made = stage(UNTUNED, FINISHED, fix=True)
+        assert made.exit_code == 0
+        assert said in notes(made)
+        assert "\x1b" not in notes(made)
 
 
 def test_a_fix_that_fails_stops_no_other_and_the_verdict_decides(stage: Stage) -> None:

@@ -58,8 +58,8 @@ class Stage:
         self.machine.done.clear()
         return schedule.unschedule(HOST, runs.Options(), self.line())
 
-    def last(self, target: remote.Target = HOST) -> records.RunRecord:
-        return schedule.last(target, runs.Options(), self.line())
+    def last(self, target: remote.Target = HOST, **options: Any) -> records.RunRecord:
+        return schedule.last(target, runs.Options(**options), self.line())
 
     @property
     def plan(self) -> nightlyplan.NightlyPlan:
@@ -507,6 +507,53 @@ def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Sta
     stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found_last_night(host="elsewhere"))
     assert stage.last().host == "sim:t4"
     assert stage.store.runs()[0].host == "sim:t4"
+
+
+def test_now_has_the_host_check_itself_and_shows_that_result(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found_last_night())
+    renewed = found_last_night(run_id="20261121-105900-0a1b2")
+    stage.machine.result = records.to_json(renewed)
+    assert stage.last(now=True) == renewed
+    assert stage.machine.done[-1] == "own check"
+    stage.machine.result = ""
+    made = stage.last(now=True)
+    assert made.exit_code == 3
+    assert str(made.error).startswith("sim:t4: its own check left no result: Job for gpuprep-drift.service failed")
+
+
+def test_now_is_refused_where_no_check_is_scheduled(stage: Stage) -> None:
+    made = stage.last(now=True)
+    assert made.exit_code == 2
+    assert str(made.error).startswith("sim:t4: no night check is scheduled there")
+    assert "gpuprep drift schedule" in str(made.error)
+
+
+@pytest.mark.parametrize(
+    ("active", "leaves", "code", "starts"),
+    [("inactive", True, 0, 1), ("activating", True, 0, 2), ("failed", False, 97, 1)],
+)
+def test_a_check_that_runs_already_is_waited_for_and_an_old_result_is_none(
+    tmp_path: Path, active: str, leaves: bool, code: int, starts: int
+) -> None:
+    for name in ("last", "plan", "service"):
+        (tmp_path / name).write_text("before")
+    paths = {host_paths.DRIFT_LAST: "last", host_paths.DRIFT_PLAN: "plan", host_paths.DRIFT_SERVICE_FILE: "service"}
+    script = schedule_state.CHECK_NOW
+    for path, name in paths.items():
+        script = script.replace(path, str(tmp_path / name))
+    systemctl = tmp_path / "systemctl"
+    left = f"echo after >{tmp_path}/last" if leaves else "echo broken >&2; exit 1"
+    systemctl.write_text(
+        f'#!/bin/sh\nif [ "$1" = is-active ]; then echo {active}; exit; fi\necho "$@" >>{tmp_path}/log\n{left}\n'
+    )
+    systemctl.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, "after\n" if leaves else "")
+    assert (tmp_path / "log").read_text() == "start gpuprep-drift.service\n" * starts
+    (tmp_path / "plan").unlink()
+    assert subprocess.run(["sh", "-c", script], env=environment, check=False).returncode == schedule_state.NOT_SCHEDULED
 
 
 def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:

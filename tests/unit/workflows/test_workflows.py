@@ -257,6 +257,22 @@ def test_a_host_in_use_says_so(stage: Stage, command: Any) -> None:
     assert "in use by me" in str(made.error)
 
 
+def test_a_provision_that_begins_meanwhile_is_the_reason_not_what_failed(stage: Stage) -> None:
+    before = stage(provision.validate)
+    assert before.exit_code == 0
+    broken = dataclasses.replace(stage.script.probes["toolkit"], values=records.Missing("command_failed"))
+    stage.script.probes = {**stage.script.probes, "toolkit": broken}
+    failed = stage(provision.validate)
+    assert failed.verdict is not None
+    assert failed.exit_code == 3
+    stage.script.events.clear()
+    stage.script.meanwhile = errors.HostLocked("here is in use by bob from desk, run 1, since 10:00", "wait")
+    made = stage(provision.validate)
+    assert (made.exit_code, made.verdict) == (3, None)
+    assert str(made.error).startswith("here is in use by bob from desk, run 1, since 10:00")
+    assert [result.probe for result in made.measurements], "what was measured stays on record"
+
+
 def test_an_unexpected_error_is_that_hosts_own_and_has_a_log(stage: Stage) -> None:
     stage.script.probes = {}
     made = stage(provision.provision)
@@ -348,7 +364,7 @@ def test_the_password_is_in_no_record() -> None:
 def test_each_option_is_recorded_or_says_nothing_of_what_was_done() -> None:
     names = {field.name for field in dataclasses.fields(runs.Options)}
     asked = runs.Options(asked={"profile": "t4"}).as_recorded()
-    assert names - set(asked) == {"accept_new_host_key", "become_password", "mirrors", "builds", "verbosity"}
+    assert names - set(asked) == {"accept_new_host_key", "become_password", "mirrors", "builds", "verbosity", "now"}
     assert set(asked) <= names
 
 
