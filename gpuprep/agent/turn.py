@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Iterator, List
 
-from gpuprep.agent import host_paths
+from gpuprep.agent import host_paths, inuse
 from gpuprep.agent.programs import owncache
 
 ALONE, SHARED = "alone", "shared"
@@ -54,9 +54,9 @@ def taken(kind: str) -> Iterator[bool]:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             if not shared:
-                _wait_until_gone(_noted(descriptor))
+                _wait_until_gone(inuse.noted(_newest(descriptor)))
                 os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()} {_began(str(os.getpid()))}\n".encode())
+            os.write(descriptor, f"{os.getpid()} {inuse.start(str(os.getpid()))}\n".encode())
             yield shared
         finally:
             # A copy of this process (worker.py) that cannot be ended would otherwise keep the turn.
@@ -65,26 +65,20 @@ def taken(kind: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _noted(descriptor: int) -> List[int]:
-    """Ids of other processes in the file that still run, checked by their start time: ids are reused."""
-    pids = []
-    newest = max(0, os.fstat(descriptor).st_size - MOST_BYTES)
-    for line in os.pread(descriptor, MOST_BYTES, newest).split(b"\n"):
-        number, _, began = line.decode("ascii", errors="replace").partition(" ")
-        if number.isdigit() and int(number) != os.getpid() and began and began == _began(number):
-            pids.append(int(number))
-    return pids
-
-
-def _began(pid: str) -> str:
-    """When a process began, in the kernel's ticks; "" if it does not exist.
-
-    Without psutil, which an agent that is sent along lacks and whose create_time() follows the computer's clock.
-    """
+def running() -> List[int]:
+    """Ids of gpuprep's own programs that are on the GPU: those that have a turn, or had one and still run."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+        descriptor = os.open(str(_place()), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return []
+    try:
+        return inuse.noted(_newest(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _newest(descriptor: int) -> bytes:
+    return os.pread(descriptor, MOST_BYTES, max(0, os.fstat(descriptor).st_size - MOST_BYTES))
 
 
 def _wait_until_gone(pids: List[int]) -> None:

@@ -50,11 +50,21 @@ def drift() -> None:
 )
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
 @click.option("--fix", is_flag=True, help="Repair what needs no reboot and no new package.")
+@options.busy
 @click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
 @click.option("--now", is_flag=True, help="Have the hosts run their night check now, and show the results.")
 @as_output(options.results(*RECORDS))
 @options.store
-def check(probe: str, deep: bool, fix: bool, last: bool, now: bool, **shared: Any) -> int:
+def check(
+    probe: str,
+    deep: bool,
+    fix: bool,
+    last: bool,
+    now: bool,
+    when_busy: str,
+    wait_minutes: int,
+    **shared: Any,
+) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
     Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Several hosts are a table,
@@ -75,7 +85,20 @@ def check(probe: str, deep: bool, fix: bool, last: bool, now: bool, **shared: An
         for name in [name for name, is_given in given.items() if is_given]:
             raise UsageError(f"{word} and {name} exclude each other", f"{word} only {does}")
         return execute("last", request, now=now)
-    return execute("drift", request, probe=probe, deep=deep, fix=fix, quick=True)
+    if when_busy != "refuse" and not fix:
+        from gpuprep.errors import UsageError
+
+        raise UsageError("--when-busy is for --fix, which is not given", "without --fix drift changes nothing")
+    return execute(
+        "drift",
+        request,
+        probe=probe,
+        deep=deep,
+        fix=fix,
+        quick=True,
+        when_busy=when_busy,
+        wait_minutes=wait_minutes,
+    )
 
 
 def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

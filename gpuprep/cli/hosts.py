@@ -26,6 +26,7 @@ STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras
     "--skip", multiple=True, metavar="STEP", callback=options.names, help=f"All steps except these: {STEP_HELP}"
 )
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
+@options.busy
 @click.option(
     "--no-validate", is_flag=True, help="Do not check the machine after the last step; the run ends without a verdict."
 )
@@ -40,6 +41,8 @@ def provision(
     no_reboot: bool,
     no_validate: bool,
     deep: bool,
+    when_busy: str,
+    wait_minutes: int,
     **shared: Any,
 ) -> int:
     """Plan, install, tune and check machines; end with a verdict.
@@ -59,6 +62,8 @@ def provision(
         validate=not no_validate,
         deep=deep,
         quick=True,
+        when_busy=when_busy,
+        wait_minutes=wait_minutes,
     )
 
 
@@ -81,16 +86,26 @@ def plan(**shared: Any) -> int:
 @click.option("--check", is_flag=True, help="Change nothing: show what would be done.")
 @click.option("--diff", is_flag=True, help="Show the lines of files that change; with --check, that would change.")
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
+@options.busy
 @click.option("--deep", is_flag=True, help="Run the roles, even if the host's facts already match.")
 @as_output(options.results(*RECORDS))
 @options.store
-def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, **shared: Any) -> int:
+def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, when_busy: str, wait_minutes: int, **shared: Any) -> int:
     """Set only persistence mode, clocks, power limit, ECC and compute mode.
 
     The settings survive a reboot and a reload of the driver. gpuprep reads them back after setting them. It neither
     changes nor judges the rest of the profile.
     """
-    return execute("tune", Request(**shared), check=check, diff=diff, reboot=not no_reboot, deep=deep)
+    return execute(
+        "tune",
+        Request(**shared),
+        check=check,
+        diff=diff,
+        reboot=not no_reboot,
+        deep=deep,
+        when_busy=when_busy,
+        wait_minutes=wait_minutes,
+    )
 
 
 PROBE_HELP = f"{', '.join(candidates.PROBES)}, or facts (no probe); repeat the option, or write a,b."

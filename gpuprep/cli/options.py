@@ -149,6 +149,25 @@ profile = click.option(
     help="Wanted state: a profile name (`gpuprep profiles list`), or the path of a YAML file.",
 )
 
+busy = stack(
+    click.option(
+        "--when-busy",
+        type=click.Choice(["refuse", "wait", "go"]),
+        default="refuse",
+        show_default=True,
+        help="Before a restart or a change of GPUs that programs, Slurm's jobs or users who are logged in would feel:"
+        " refuse the machine, wait until it is free, or go on.",
+    ),
+    click.option(
+        "--wait-minutes",
+        metavar="MINUTES",
+        type=click.IntRange(min=1, max=10080),
+        default=60,
+        show_default=True,
+        help="With --when-busy wait: the longest wait.",
+    ),
+)
+
 hosts = stack(
     click.argument("hosts", metavar="HOST...", nargs=-1),
     click.option(

@@ -17,9 +17,10 @@ from gpuprep.cli.output import as_output
 @click.option("--check", is_flag=True, help="Change nothing: show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
+@options.busy
 @as_output(options.output)
 @options.store
-def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
+def rollback(check: bool, yes: bool, no_reboot: bool, when_busy: str, wait_minutes: int, **shared: Any) -> int:
     """Go back to the driver that a host had before its last change.
 
     Before gpuprep changes a driver, the host keeps the packages of the one that works, with pin, holds, locks, stream
@@ -46,7 +47,15 @@ def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
     if not (yes or check) and not sys.stdin.isatty():
         raise UsageError("`gpuprep rollback` asks before it changes anything, and this is no terminal", "add --yes")
     site = settings.load()
-    chosen = run_options(request, site, check=check, reboot=not no_reboot, validate=False)
+    chosen = run_options(
+        request,
+        site,
+        check=check,
+        reboot=not no_reboot,
+        validate=False,
+        when_busy=when_busy,
+        wait_minutes=wait_minutes,
+    )
     if request.ask_become_pass:
         chosen = dataclasses.replace(chosen, become_password=ask_password())
         request = dataclasses.replace(request, ask_become_pass=False)

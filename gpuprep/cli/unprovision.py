@@ -30,9 +30,18 @@ from gpuprep.reports import RECORDS
 @click.option("--only", multiple=True, metavar="STEP", callback=options.names, help=f"Only these steps: {STEP_HELP}")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking. Needed where there is no terminal.")
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, say so.")
+@options.busy
 @as_output(options.results(*RECORDS))
 @options.store
-def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, **shared: Any) -> int:
+def unprovision(
+    check: bool,
+    only: tuple[str, ...],
+    yes: bool,
+    no_reboot: bool,
+    when_busy: str,
+    wait_minutes: int,
+    **shared: Any,
+) -> int:
     """Take back what gpuprep did on machines, and nothing else.
 
     Packages that it installed, repositories, pins, holds, files, units, users, clocks and power. Shows the list first
@@ -47,7 +56,9 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
     request = Request(profile=None, **shared)
     needs_host("unprovision", request)
     site = settings.load()
-    chosen = run_options(request, site, only=only, check=check, reboot=not no_reboot)
+    chosen = run_options(
+        request, site, only=only, check=check, reboot=not no_reboot, when_busy=when_busy, wait_minutes=wait_minutes
+    )
     workflow.check_request(chosen)
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not (check or yes or asks):

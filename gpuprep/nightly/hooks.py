@@ -17,9 +17,7 @@ the first `max_output_length` bytes of stdout, 80 unless configured.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,7 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from gpuprep.agent import host_paths
+from gpuprep.agent import host_paths, inuse
 from gpuprep.nightly import freshness, results
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.ended import COULD_NOT_TELL, EXIT_CODES
@@ -46,8 +44,6 @@ OURS = "gpuprep:"  # a drain reason that begins so is ours
 # slurmctld keeps a reason beyond the drain, and where one is there does not write its own when it drains a node itself
 # (node_mgr.c, _drain_node): left as it was, it would make that drain look like ours.
 RESUMED = "undrained by gpuprep"
-# slurmd gives no PATH; these are where Slurm's packages and its own `make install` put scontrol.
-SCONTROL_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
 SCONTROL_SECONDS = 20.0  # it may be called twice within slurmd's 60
 
 
@@ -252,7 +248,7 @@ def _undrain() -> str:
 
 
 def _node() -> Node:
-    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    name = inuse.slurm_node()
     return parse_node(name, _scontrol("show", "node", name))
 
 
@@ -267,8 +263,7 @@ def parse_node(name: str, text: str) -> Node:
 
 
 def _scontrol(*words: str) -> str:
-    folders = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), *SCONTROL_FOLDERS)))
-    program = shutil.which("scontrol", path=folders)
+    program = inuse.slurm_program("scontrol")
     if program is None:
         raise NoSlurm("scontrol not found; a wrapper script may set PATH")
     try:

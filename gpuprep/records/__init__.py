@@ -425,6 +425,16 @@ class PackageManagerFacts:
 
 
 @dataclass(frozen=True)
+class UseFacts:
+    """Who uses the machine now, as sentences: what a restart would take from somebody. gpuprep's own does not count."""
+
+    programs: tuple[str, ...]  # "python3 (process 812, alice) on gpu 0"
+    jobs: tuple[str, ...]  # "Slurm's job 71 of alice"
+    users: tuple[str, ...]  # "bob on pts/3 since Sun 2026-11-29 10:12:01 UTC from 10.0.0.7"
+    unknown: dict[str, str]  # the name of a field above ► why that could not be read
+
+
+@dataclass(frozen=True)
 class NvidiaRepository:
     """An entry of apt's or dnf's sources for one of NVIDIA's repositories of drivers and CUDA."""
 
@@ -512,6 +522,7 @@ class FactsRequest:
     folders: tuple[str, ...] = ()  # paths on the host: where something is to be written
     prefixes: tuple[str, ...] = ()  # folders of builds: /opt/gpuprep/ffmpeg
     asked_at: OptMoment = ""  # by the controller's clock; "": no controller asks
+    use: bool = False  # who uses the machine: before a change that may disturb somebody
 
 
 # The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
@@ -580,6 +591,7 @@ class Snapshot:
     driver_change: Union[DriverChange, Missing, None] = NOT_READ  # None: no change of the driver is open or was undone
     # The host's clock against the controller's when that asked, and what the question took; -86400: a day behind.
     clock_ahead_seconds: Int = NOT_READ
+    use: Union[UseFacts, Missing] = NOT_READ  # FactsRequest.use
 
 
 @dataclass(frozen=True)

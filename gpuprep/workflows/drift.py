@@ -23,7 +23,8 @@ from gpuprep.records.baseline import compared
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.moments import minute
 from gpuprep.remote import Host, Target
-from gpuprep.workflows import fixes, schedule_state
+from gpuprep.workflows import fixes, inuse, schedule_state
+from gpuprep.workflows.inuse import Does
 from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.provision import try_play
 from gpuprep.workflows.runs import Options, ProfileRun, RunContext
@@ -124,6 +125,9 @@ class Check:
         if not planned:
             run.stage("nothing that --fix can put back")
             return False
+        does = Does(gpus=any(fix.disturbs for fix in planned))
+        if not inuse.is_free(run, facts, does):
+            inuse.wait(run, host, facts, does)
         with run.lock(host) as lock:
             for fix in planned:
                 run.stop_if_cancelled()

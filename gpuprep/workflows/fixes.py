@@ -44,6 +44,7 @@ class Planned:
     findings: tuple[str, ...]  # keys of the findings that it is for
     what: str  # "turn persistence mode on"
     command: str  # for the host's /bin/sh, as root
+    disturbs: bool = False  # programs on the GPUs
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Row:
     command: Callable[[Wanted, Snapshot], str]
     touches: tuple[str, ...] = ()  # further findings that the command may change
     applies: str = ""  # the finding on the file that the command applies
+    disturbs: bool = False  # it changes GPUs, or files of the driver, while programs use them
 
 
 def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:
@@ -101,7 +103,7 @@ def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -
         )
         command = row.command(wanted, snapshot) if keys else ""
         if command:
-            yield Planned(keys, row.what, command), _forbidden(row, command, findings)
+            yield Planned(keys, row.what, command, row.disturbs), _forbidden(row, command, findings)
 
 
 def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
@@ -377,7 +379,7 @@ LOADED = ("cuda.cupti", "lib*.loader")
 # In the order in which they run: units before what they apply, links before the loader's cache.
 TABLE = (
     Row(("driver.pinned",), "keep apt to this version of the driver again", _driver_pin),
-    Row(("driver.files",), "install the driver's damaged packages again", _again("driver")),
+    Row(("driver.files",), "install the driver's damaged packages again", _again("driver"), disturbs=True),
     Row(("cuda.files",), "install CUDA's damaged packages again", _again("cuda")),
     Row(
         ("driver.next_boot_module", "driver.next_boot_file"),
@@ -402,6 +404,7 @@ TABLE = (
         "start the persistence daemon, now and at every boot",
         _unit(PERSISTENCED, "enable --now"),
         touches=("gpuprep-tune.active", *TUNED, "gpu *.ecc", "gpu *.settings", SETTINGS),  # it starts gpuprep-tune, too
+        disturbs=True,
     ),
     Row(
         ("driver.fabric_manager",),
@@ -415,6 +418,7 @@ TABLE = (
         _unit(TUNE, "restart"),  # its own command, through the unit, which is then known to have run
         touches=("gpu *.ecc", "gpu *.settings"),
         applies=SETTINGS,
+        disturbs=True,
     ),
     Row(
         ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build", "ffprobe.path"),

@@ -39,8 +39,9 @@ from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote import Host, Target, leftovers, watch
-from gpuprep.workflows import certify, effort, measuring, schedule_state, sources
+from gpuprep.workflows import certify, effort, inuse, measuring, schedule_state, sources
 from gpuprep.workflows.effort import Effort
+from gpuprep.workflows.inuse import Does
 from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.runs import Options, ProfileRun, RunContext
 from gpuprep.workflows.sources import run_variables
@@ -197,14 +198,19 @@ def _converge(run: ProfileRun, book: str) -> None:
             if options.deep or options.diff:
                 _play_planned(run, book, planned)
             return
-        with run.lock(host) as lock:
-            planned = _plan(run, host)
-            roles = _roles(run, planned)
-            kinds = _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ()
-            run.expect(roles, probes.in_turn(kinds))
-            played = _play_planned(run, book, planned)
-            if lock.lost is not None:
-                raise lock.lost
+        while True:
+            with run.lock(host) as lock:
+                planned = _plan(run, host)
+                does = Does.of(planned.plan.steps, options, run.target)
+                if inuse.is_free(run, planned.facts, does):
+                    roles = _roles(run, planned)
+                    kinds = _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ()
+                    run.expect(roles, probes.in_turn(kinds))
+                    played = _play_planned(run, book, planned)
+                    if lock.lost is not None:
+                        raise lock.lost
+                    break
+            inuse.wait(run, host, planned.facts, does)
         changed = played is not ansible_run.NOT_NEEDED
         if options.validate:
             facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
@@ -235,7 +241,8 @@ def _plan(run: ProfileRun, host: Host) -> Planned:
         run.effort = effort.of(made, wanted.driver.source, *run.provisions(facts), local=run.target.local)
         made = effort.onto(made, run.effort)
     notes = sources.check(run, host, wanted, facts, made, findings)
-    made = run.draft.plan = dataclasses.replace(made, notes=(*made.notes, *notes))
+    busy = inuse.note(facts, Does.of(made.steps, run.options, run.target)) if run.options.check else ()
+    made = run.draft.plan = dataclasses.replace(made, notes=(*busy, *made.notes, *notes))
     names = ", ".join(step.role.removeprefix("gpu_") for step in made.steps)
     run.stage(f"plan: {names}" if names else "plan: nothing to do")
     return Planned(facts, wanted, made)

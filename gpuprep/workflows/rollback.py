@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from dataclasses import dataclass, field
@@ -10,10 +11,11 @@ from typing import Any, Optional
 from gpuprep.agent import host_paths
 from gpuprep.errors import HostError, PlanRefused
 from gpuprep.provisioning import ansible_run
-from gpuprep.records import DecodeError, Plan, RunRecord, Step, from_json_value
-from gpuprep.remote import Host, Target, leftovers
+from gpuprep.records import DecodeError, FactsRequest, Plan, RunRecord, Snapshot, Step, from_json_value
+from gpuprep.remote import Host, Target, agent_client, leftovers
 from gpuprep.untrusted.plaintext import one_line
-from gpuprep.workflows import schedule_state
+from gpuprep.workflows import inuse, schedule_state
+from gpuprep.workflows.inuse import Does
 from gpuprep.workflows.runs import Options, Run, RunContext
 
 SECONDS = 900.0  # a way back at work is waited for
@@ -50,6 +52,9 @@ class Way:
         )
         return Plan(host, "", (step,))
 
+    def does(self, options: Options, target: Target) -> Does:
+        return Does(self.restart and options.reboot and not target.local, bool(self.install or self.remove))
+
     def lines(self) -> list[str]:
         assert self.saved is not None
         whose = f"certified by run {self.saved.certified}" if self.saved.certified else "not certified by a run"
@@ -73,8 +78,14 @@ def look(target: Target, options: Options, context: RunContext) -> RunRecord:
 
 def _show(run: Run) -> None:
     with run.connect() as host:
-        run.draft.plan = _look(host).plan(run.target.name)
+        way = _look(host)
+        plan, busy = way.plan(run.target.name), inuse.note(_use(host), way.does(run.options, run.target))
+        run.draft.plan = dataclasses.replace(plan, notes=(*plan.notes, *busy))
     run.keeps = False
+
+
+def _use(host: Host) -> Snapshot:
+    return agent_client.snapshot(host, FactsRequest(use=True), become=True)
 
 
 def _look(host: Host) -> Way:
@@ -109,10 +120,16 @@ def rollback(target: Target, options: Options, context: RunContext) -> RunRecord
 
 def _go(run: Run) -> None:
     with run.connect() as host:
-        with run.lock(host) as lock:
-            _play(run, _look(host))
-            if lock.lost is not None:
-                raise lock.lost
+        while True:
+            with run.lock(host) as lock:
+                way = _look(host)
+                facts = _use(host)
+                if inuse.is_free(run, facts, way.does(run.options, run.target)):
+                    _play(run, way)
+                    if lock.lost is not None:
+                        raise lock.lost
+                    break
+            inuse.wait(run, host, facts, way.does(run.options, run.target))
         schedule_state.renew(run, host)
 
 
@@ -124,6 +141,7 @@ def _play(run: Run, way: Way) -> None:
         roles=ROLES,
         variables={
             "gpu_driver_allow_reboot": may_reboot,
+            "gpu_driver_when_busy": run.options.in_role,
             "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
             "gpuprep_run_id": run.run_id,
         },

@@ -60,6 +60,10 @@ UNEXPECTED = 3
 ENDING_SECONDS = 3.0
 STORING_SECONDS = 0.5  # longest wait for a record that another thread is writing, after the wait for its run
 
+REFUSE, WAIT, GO = "refuse", "wait", "go"
+WAIT_MINUTES = 60
+DISTURBING = ("provision", "tune", "plan")  # and drift --fix: their facts say who uses the host
+
 _Run = TypeVar("_Run", bound="Run")
 
 
@@ -80,6 +84,8 @@ class Options:
     probe: str = "none"  # drift: "none" | "quick"
     fix: bool = False  # drift: put back what can be put back
     now: bool = False  # drift: the host first checks itself
+    when_busy: str = REFUSE  # before a restart or a change of GPUs that somebody uses: REFUSE, WAIT or GO
+    wait_minutes: int = WAIT_MINUTES
     accept_new_host_key: bool = False
     become_password: str | None = field(default=None, repr=False)
     mirrors: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +97,11 @@ class Options:
     def whole(self) -> bool:
         """Whether the whole machine is judged: neither --only nor --skip leaves a part out."""
         return not self.only and not self.skip
+
+    @property
+    def in_role(self) -> str:
+        """What a role does that is about to restart a busy host: it has waited, and cannot wait again."""
+        return GO if self.when_busy == GO else REFUSE
 
     def as_recorded(self) -> dict[str, Any]:
         """The chosen options for the record, without the password."""
@@ -107,6 +118,8 @@ class Options:
             "validate": self.validate,
             "probe": self.probe,
             "fix": self.fix,
+            "when_busy": self.when_busy,
+            "wait_minutes": self.wait_minutes,
             **({"asked": dict(self.asked)} if self.asked else {}),
         }
 
@@ -185,7 +198,7 @@ class Run:
         self._broken_off = threading.Event()
         self._context = context
         self._profile = profile
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self.started_at = now()
         self.run_id = new_run_id()
         self.log_dir: Path = state_dir() / "runs" / self.run_id
@@ -389,7 +402,7 @@ class Run:
         the machine.
         """
         try:
-            host.check_free(time.monotonic() - self._began)
+            host.check_free(time.monotonic() - self.began)
         except HostLocked:
             self.draft.judgement = None
             raise
@@ -413,11 +426,11 @@ class Run:
         return store.baseline(self.target.name, list(measured)) if store is not None and measured else {}
 
     def stage(self, what: str, probe: str = "") -> None:
-        self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
+        self.tell(Progress("stage", "", probe, what, time.monotonic() - self.began))
 
     def doing(self, probe: str, doing: Doing) -> None:
         """Report the progress of a probe. Called in any thread."""
-        elapsed = time.monotonic() - self._began
+        elapsed = time.monotonic() - self.began
         self.tell(Progress("doing", "", probe, doing.what, elapsed, done=doing.done, of=doing.of, unit=doing.unit))
 
     def tell(self, progress: Progress) -> None:
@@ -443,7 +456,8 @@ class ProfileRun(Run):
     def look(self, host: Host, what: str = "reading facts") -> Snapshot:
         """All facts that the profile needs, as root."""
         self.stage(what)
-        facts = agent_client.snapshot(host, checks.request(self.profile), become=True)
+        use = self.options.fix or self.command in DISTURBING
+        facts = agent_client.snapshot(host, replace(checks.request(self.profile), use=use), become=True)
         self.know(host, facts)
         return facts
 
@@ -457,7 +471,7 @@ class ProfileRun(Run):
         played = [remaining.PREFLIGHT, *map(remaining.step_of, roles)] if roles else []
         names = [remaining.FACTS, *dict.fromkeys(played), *(kind.name for kind in kinds)]
         steps = remaining.expected(names, *self._earlier())
-        self.tell(Progress("steps", "", "", "", time.monotonic() - self._began, steps))
+        self.tell(Progress("steps", "", "", "", time.monotonic() - self.began, steps))
 
     def provisions(self, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
         """Earlier provisions of this host, and of hosts like it. ([], []) if the store cannot be read."""

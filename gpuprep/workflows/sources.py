@@ -63,6 +63,7 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_codec_builder": run.target.name,
         "gpu_preflight_allow_reboot": may_reboot,
         "gpu_driver_allow_reboot": may_reboot,
+        "gpu_driver_when_busy": run.options.in_role,
         "gpu_driver_certified_run": certified.run_id if certified else "",
         "gpu_driver_certified_driver": _driver(certified),
         "gpuprep_host": run.target.name,  # for commands that messages name

@@ -22,7 +22,6 @@ from gpuprep.provisioning.undo import Undo, Work, refused, undo
 from gpuprep.records import (
     FactsRequest,
     Finding,
-    Missing,
     PackageManagerFacts,
     Plan,
     RunRecord,
@@ -34,7 +33,8 @@ from gpuprep.records.findings import GRAVEST_FIRST, in_order
 from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote import Host, Target, agent_client, leftovers
 from gpuprep.untrusted.plaintext import command, one_line
-from gpuprep.workflows import schedule
+from gpuprep.workflows import inuse, schedule
+from gpuprep.workflows.inuse import Does
 from gpuprep.workflows.runs import Options, Run, RunContext
 from gpuprep.workflows.schedule_state import must
 
@@ -71,43 +71,42 @@ def unprovision(target: Target, options: Options, context: RunContext, shown: Pl
 
 def _look(run: Run) -> None:
     with run.connect() as host:
-        _refuse(run, _facts(run, host))
-        run.draft.plan = _list(run, host).plan(run.target.name)
+        facts = _facts(run, host)
+        _refuse(run, facts)
+        made = _list(run, host).plan(run.target.name)
+        busy = inuse.note(facts, Does.of(made.steps, run.options, run.target))
+        run.draft.plan = dataclasses.replace(made, notes=(*made.notes, *busy))
 
 
 def _unprovision(run: Run, shown: Plan | None) -> None:
     with run.connect() as host:
-        with run.lock(host) as lock:
-            facts = run.draft.before = _facts(run, host)
-            _refuse(run, facts)
-            listed = _list(run, host)
-            run.draft.plan = listed.plan(run.target.name)
-            if shown is not None and run.draft.plan != shown:
-                raise PlanRefused(
-                    [f"{run.target.name}: the list is another than a moment ago: somebody changes this machine"],
-                    "run the same command again, and read its list",
-                    where=run.target.name,
-                )
-            _keep_texts(run, listed)
-            if any(work.step == "agent" for work in listed.works):
-                run.stage("taking the night check away")
-                schedule.take_away(host)
-            left = listed
-            if any(work.restore for work in listed.works):
-                # What a newer version needs can go when the older one is there again; the restart comes after that.
-                _play(run, listed, restart=False)
-                left = _list(run, host, "reading what is left")
-            if left.works or listed.restarts:
-                _play(run, left, restart=listed.restarts)
-            if lock.lost is not None:
-                raise lock.lost
-            left = _list(run, host, "reading what is left")
-            findings = _findings(listed, left)
-            if left.whole and not left.works:
-                # The ledger goes last: until then a killed run is continued by the next.
-                must(host, LAST, "gpuprep's own folder cannot be removed")
-                for become, words in HOMES.items():
-                    host.run(words, become=become, timeout=SECONDS)
+        while True:
+            with run.lock(host) as lock:
+                facts = run.draft.before = _facts(run, host)
+                _refuse(run, facts)
+                listed = _list(run, host)
+                plan = run.draft.plan = listed.plan(run.target.name)
+                # A line about those who use the host comes and goes.
+                if shown is not None and (plan.steps != shown.steps or not set(plan.notes) <= set(shown.notes)):
+                    raise PlanRefused(
+                        [f"{run.target.name}: the list is another than a moment ago: somebody changes this machine"],
+                        "run the same command again, and read its list",
+                        where=run.target.name,
+                    )
+                does = Does.of(plan.steps, run.options, run.target)
+                if inuse.is_free(run, facts, does):
+                    _keep_texts(run, listed)
+                    left = _take_back(run, host, listed)
+                    if lock.lost is not None:
+                        raise lock.lost
+                    findings = _findings(listed, left)
+                    if left.whole and not left.works:
+                        # The ledger goes last: until then a killed run is continued by the next.
+                        must(host, LAST, "gpuprep's own folder cannot be removed")
+                        for become, words in HOMES.items():
+                            host.run(words, become=become, timeout=SECONDS)
+                    break
+            inuse.wait(run, host, facts, does)
         waits = listed.restarts and left.stale
         run.draft.judgement = _judgement(run, findings, waits)
         run.draft.reboot_needed = waits
@@ -122,16 +121,31 @@ def _keep_texts(run: Run, listed: Undo) -> None:
         private_text(path, json.dumps(listed.texts, indent=1, sort_keys=True) + "\n")
 
 
+def _take_back(run: Run, host: Host, listed: Undo) -> Undo:
+    """Returns what is left."""
+    if any(work.step == "agent" for work in listed.works):
+        run.stage("taking the night check away")
+        schedule.take_away(host)
+    left = listed
+    if any(work.restore for work in listed.works):
+        # What a newer version needs can go when the older one is there again; the restart comes after that.
+        _play(run, listed, restart=False)
+        left = _list(run, host, "reading what is left")
+    if left.works or listed.restarts:
+        _play(run, left, restart=listed.restarts)
+    return _list(run, host, "reading what is left")
+
+
 def _facts(run: Run, host: Host) -> Snapshot:
     run.stage("reading facts")
-    facts = agent_client.snapshot(host, FactsRequest(folders=WRITTEN), become=True)
+    facts = agent_client.snapshot(host, FactsRequest(folders=WRITTEN, use=True), become=True)
     run.know(host, facts)
     return facts
 
 
 def _refuse(run: Run, facts: Snapshot) -> None:
-    """Refuse while a program uses a GPU, which would lose its driver, or works with the packages: the list changes.
-    And where not all of it could be taken back.
+    """Refuse while a program works with the packages, which changes the list, and where not all of it could be taken
+    back.
     """
     places = {} if isinstance(facts.folders, Missing) else facts.folders
     if closed := [path for path in WRITTEN if path in places and places[path].read_only]:
@@ -147,22 +161,6 @@ def _refuse(run: Run, facts: Snapshot) -> None:
         raise PlanRefused(
             [f"{run.target.name}: {who} works with the packages there"],
             "wait until it has ended, then run the same command again; nothing was changed",
-            where=run.target.name,
-        )
-    if isinstance(facts.gpus, Missing):
-        return
-    busy = sorted(
-        {
-            f"{one_line(process.name, 40) or 'a program'} (process {process.pid}) on GPU {gpu.index}"
-            for gpu in facts.gpus
-            if not isinstance(gpu.processes, Missing)
-            for process in gpu.processes
-        }
-    )
-    if busy and (not run.options.only or {"driver", "tuning"} & set(run.options.only)):
-        raise PlanRefused(
-            [f"{run.target.name}: {', '.join(busy[:5])} would lose its driver or its settings"],
-            "end these programs, then run the same command again; nothing was changed",
             where=run.target.name,
         )
 
@@ -198,6 +196,7 @@ def _play(run: Run, listed: Undo, *, restart: bool) -> None:
         "gpu_preflight_undo_folders": list(listed.folders),
         "gpu_preflight_undo_restart": LOADED if restart and may_restart else "",
         "gpu_driver_allow_reboot": may_restart,
+        "gpu_driver_when_busy": run.options.in_role,
         "gpuprep_run_id": run.run_id,
     }
     outcome = ansible_run.run(

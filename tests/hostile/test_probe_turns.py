@@ -13,7 +13,7 @@ import pytest
 from probestage import Stage, measured
 
 from gpuprep import errors, paths, records
-from gpuprep.agent import host_paths, turn
+from gpuprep.agent import host_paths, inuse, turn
 from gpuprep.agent.video import clips
 from gpuprep.remote import probereports
 from gpuprep.workflows import measuring
@@ -107,10 +107,10 @@ def test_what_is_no_number_of_a_process_is_passed_over(place: Path, content: str
 
 
 def test_the_newest_processes_are_read_however_many_shared_a_turn(place: Path) -> None:
-    began = turn._began(str(os.getppid()))
-    place.write_text("4194304 1\n" * 1000 + f"{os.getppid()} {began}\n")
-    with place.open("rb") as file:
-        assert turn._noted(file.fileno()) == [os.getppid()]
+    place.write_text("4194304 1\n" * 1000 + f"{os.getppid()} {inuse.start(str(os.getppid()))}\n")
+    assert turn.running() == [os.getppid()]
+    place.unlink()
+    assert turn.running() == []
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -13,7 +13,7 @@ from typing import Any
 
 import finished
 import pytest
-from machines import Finished, gpuprep, inside, must
+from machines import UNMEASURED, Finished, gpuprep, inside, must
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -109,6 +109,34 @@ def test_slurm_drains_a_node_that_drifted_and_takes_it_back(node: str, passed: d
     assert not shown("Reason").startswith("Reason=gpuprep:")  # or a later drain of Slurm's own would look like ours
     log = inside(node, "cat /var/log/slurm/slurmd.log").stdout
     assert "rc:1 output:gpuprep FAIL (simulated): " in log
+
+
+def test_a_repair_from_the_controller_frees_the_node_and_so_does_now(node: str, from_nothing: Finished) -> None:
+    host = f"sim:{node}"
+    must("validate", host, "--profile", from_nothing.profile, *UNMEASURED)
+    for repair in (["--profile", from_nothing.profile, "--fix"], ["--now"]):
+        inside(node, "nvidia-smi -rac")
+        must("drift", host, "--now", exit_code=1)
+        wait_for_state("IDLE+DRAIN")
+        if "--now" in repair:
+            inside(node, "systemctl restart gpuprep-tune")
+        must("drift", host, *repair)
+        wait_for_state("IDLE")
+
+
+def test_under_a_job_no_clock_is_changed(node: str, passed: dict[str, Any], from_nothing: Finished) -> None:
+    leave(passed, "PASS")
+    wait_for_state("IDLE")
+    number = inside(node, "cd /tmp && sbatch --parsable --wrap 'sleep infinity'").stdout.strip()
+    wait_for_state("ALLOCATED")
+    inside(node, "nvidia-smi -rac")
+    tune = ("tune", f"sim:{node}", "--profile", from_nothing.profile)
+    done = gpuprep(*tune)
+    assert done.exit_code == 2, done.text
+    assert f"would change its GPUs: in use by Slurm's job {number} of root" in done.text
+    inside(node, f"scancel {number}")
+    wait_for_state("IDLE")
+    must(*tune)
 
 
 def test_a_drain_by_hand_stays(node: str, passed: dict[str, Any]) -> None:

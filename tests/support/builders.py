@@ -47,6 +47,7 @@ from gpuprep.records import (
     Snapshot,
     Source,
     UnitFacts,
+    UseFacts,
     from_json_value,
 )
 
@@ -164,6 +165,7 @@ def bare_snapshot(os: str = "debian13", gpus: Sequence[str] = ("t4",)) -> Snapsh
         libraries=dict.fromkeys(NEEDED),
         xids=(),
         apt=None if release is not None and release.rpm else NOT_READ,
+        use=UseFacts((), (), (), {}),
     )
 
 

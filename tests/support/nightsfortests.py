@@ -15,7 +15,7 @@ import pytest
 from builders import finished_snapshot, load, measured_t4, resolved
 
 from gpuprep import __version__, checks
-from gpuprep.agent import identity, parts
+from gpuprep.agent import identity, inuse, parts
 from gpuprep.desired import probes as probing
 from gpuprep.desired.profile import DriftWish, NotifyWish
 from gpuprep.nightly import hooks, nightlyplan, run
@@ -137,7 +137,7 @@ SCONTROL_SECONDS = hooks.SCONTROL_SECONDS  # that an answer is waited for
 
 def scontrol_of(monkeypatch: pytest.MonkeyPatch, *folders: Path, patience: float = SCONTROL_SECONDS) -> None:
     """Where scontrol is looked for beside PATH, and how long its answer is waited for."""
-    monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", tuple(map(str, folders)))
+    monkeypatch.setattr(inuse, "SLURM_FOLDERS", tuple(map(str, folders)))
     monkeypatch.setattr(hooks, "SCONTROL_SECONDS", patience)
 
 

@@ -7,9 +7,10 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Tuple, Union
 
 from gpuprep import __version__
+from gpuprep.agent import inuse, turn
 from gpuprep.agent.facts import (
     apt,
     cloud,
@@ -35,6 +36,7 @@ from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.loader import Loader, unlisted
 from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.gpu.nvml import Nvml
+from gpuprep.agent.programs.run import run
 from gpuprep.records import (
     DRIVER_LIBRARIES,
     LIBRARIES,
@@ -49,6 +51,7 @@ from gpuprep.records import (
     Snapshot,
     Source,
     UnitFacts,
+    UseFacts,
 )
 
 READERS = 7  # as many as snapshot() begins
@@ -145,10 +148,39 @@ def snapshot(request: FactsRequest) -> Snapshot:
             built=manifest.folders(request.prefixes),
             driver_change=managed.driver_change(),
             clock_ahead_seconds=int((began - asked).total_seconds()) if asked else NOT_READ,
+            use=_use(gpus) if request.use else NOT_READ,
             driver_libraries=driver.libraries(loader, driver_read.module_version or driver_read.loaded_version),
         )
     digests.keep()
     return facts
+
+
+def _use(gpus: Union[Tuple[GpuFacts, ...], Missing]) -> UseFacts:
+    found = inuse.state(_answer, _on_gpus(gpus), turn.running())
+    return UseFacts(
+        programs=tuple(found["programs"]),
+        jobs=tuple(found["jobs"]),
+        users=tuple(found["users"]),
+        unknown=found["unknown"],
+    )
+
+
+def _on_gpus(gpus: Union[Tuple[GpuFacts, ...], Missing]) -> Optional[Dict[int, Tuple[str, List[int]]]]:
+    """Process ► its name and its GPUs; None if NVML cannot say that of every GPU."""
+    on: Dict[int, Tuple[str, List[int]]] = {}
+    if isinstance(gpus, Missing):
+        return None
+    for gpu in gpus:
+        if isinstance(gpu.processes, Missing):
+            return None
+        for process in gpu.processes:
+            on.setdefault(process.pid, (process.name, []))[1].append(gpu.index)
+    return on
+
+
+def _answer(*command: str) -> Optional[str]:
+    text = run(command)
+    return text if isinstance(text, str) else None
 
 
 def _nameable(

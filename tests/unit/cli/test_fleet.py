@@ -161,6 +161,8 @@ def test_last_is_not_mixed_with_a_check(run: Shell, inventory: str, words: Seque
     assert f"--last and {words[0]} exclude each other" in err
     code, _, err = sweep(run, inventory, "--now", *words)
     assert (code, f"--now and {words[0]} exclude each other" in err) == (2, True)
+    code, _, err = sweep(run, inventory, "--profile", "t4", "--when-busy", "go")
+    assert (code, "--when-busy is for --fix, which is not given" in err) == (2, True)
 
 
 def test_last_asks_the_hosts_and_needs_no_profile(

@@ -16,7 +16,6 @@ from finishedt4 import FINISHED, HERE, T4
 from gpuprep import records
 from gpuprep.paths import state_dir
 from gpuprep.records import FolderFacts
-from gpuprep.records.gpu import ProcessOnGpu
 from gpuprep.remote import CommandResult
 from gpuprep.store import Store
 from gpuprep.workflows import drift, runs, unprovision
@@ -129,14 +128,28 @@ def test_another_list_than_the_one_that_was_shown_is_refused(stage: Stage) -> No
     assert "the list is another" in str(made.error)
 
 
+def with_driver() -> dict[str, Any]:
+    """gpuprep installed the driver that is loaded."""
+    made = state(loaded=True)
+    made["now"]["packages"] = {"nvidia-driver": ["550"]}
+    made["installed"] = {"nvidia-driver": {"ours": True, "step": "driver", "auto": False}}
+    return made
+
+
 def test_a_program_on_the_gpu_is_named_and_nothing_is_changed(stage: Stage) -> None:
-    assert isinstance(FINISHED.gpus, tuple)
-    busy = dataclasses.replace(FINISHED.gpus[0], processes=(ProcessOnGpu(4711, "train.py", 1),))
-    stage.script.snapshots = [dataclasses.replace(FINISHED, gpus=(busy,))]
-    for made in (stage.look(state(AGENT)), stage(state(AGENT))):
-        assert made.exit_code == 2
-        assert "train.py (process 4711) on GPU 0" in str(made.error)
-        assert made.playbook is None
+    use = records.UseFacts(("train.py (process 4711, alice) on gpu 0",), (), (), {})
+    stage.script.snapshots = [dataclasses.replace(FINISHED, use=use)]
+    looked = stage.look(with_driver())
+    assert looked.plan is not None
+    assert "would change its GPUs; in use by train.py (process 4711, alice) on gpu 0" in looked.plan.notes[-1]
+    made = stage(with_driver(), shown=looked.plan)
+    assert (made.exit_code, made.playbook) == (2, None)
+    assert "train.py (process 4711, alice) on gpu 0" in str(made.error)
+    gone = stage(with_driver(), state(), shown=looked.plan, when_busy="go")
+    assert gone.playbook is not None
+    stage.script.snapshots = [FINISHED]
+    free = stage(with_driver(), state(), shown=looked.plan)
+    assert free.playbook is not None, "the line about those who use it came and went"
 
 
 def test_a_disk_that_cannot_be_written_to_is_named_and_nothing_is_changed(stage: Stage) -> None:
@@ -166,10 +179,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_nothing_is_changed(stage:
 
 
 def test_a_loaded_driver_waits_for_a_restart(stage: Stage) -> None:
-    before = state(loaded=True)
-    before["now"]["packages"] = {"nvidia-driver": ["550"]}
-    before["installed"] = {"nvidia-driver": {"ours": True, "step": "driver", "auto": False}}
-    made = stage(before, state(loaded=True), reboot=False)
+    made = stage(with_driver(), state(loaded=True), reboot=False)
     assert made.reboot_needed
     assert made.verdict is not None, made.error
     assert made.verdict.status is records.Status.WARN

@@ -1,0 +1,1 @@
+../../../../../gpuprep/agent/inuse.py
