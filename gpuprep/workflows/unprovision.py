@@ -22,6 +22,7 @@ from gpuprep.provisioning.undo import Undo, Work, refused, undo
 from gpuprep.records import (
     FactsRequest,
     Finding,
+    Missing,
     PackageManagerFacts,
     Plan,
     RunRecord,

@@ -450,4 +450,6 @@ def resolved(name: str = "t4", os: str = "debian13", gpus: Sequence[str] | None 
 
 @cache  # the tables of verdicts ask some thousand times for the same
 def _resolved(name: str, os: str, gpus: tuple[str, ...]) -> Wanted:
-    return resolve(load(name), bare_snapshot(os, gpus))
+    # NVIDIA's repository begins with CUDA 13 there, and the profiles' cuDNN is older.
+    parts = {"cudnn": {"version": "9.14.0.64"}} if os == MACHINES["EL-10"] else {}
+    return resolve(load(name, **parts), bare_snapshot(os, gpus))

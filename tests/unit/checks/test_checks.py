@@ -304,6 +304,7 @@ NOT_CHECKED = {
     "containers",  # of profiles that ask for the container toolkit: tests/unit/checks/test_containers.py
     "identity",  # drift compares it with the certified run's
     "signatures",  # with Secure Boot on: tests/unit/agent/test_signatures.py
+    "use",  # asked before a change alone: tests/unit/workflows/test_inuse.py
     "sudo_path",  # a note of the plan: tests/unit/desired/test_desired_state.py
     "nvidia_repositories",  # refused before anything is judged: tests/unit/checks/test_wrongmachines.py
     "blank_disks",  # a note of the plan: tests/unit/agent/test_local_disks.py

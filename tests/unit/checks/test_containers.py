@@ -48,7 +48,10 @@ def test_a_finished_machine_passes_and_one_without_the_wish_is_not_judged() -> N
     wish = wanted()
     found = of_containers(wish, finished(wish))
     assert {finding.status for finding in found.values()} == {records.Status.PASS}
-    assert set(found) == {f"containers.{name}" for name in ("toolkit", "held", "devices", "specification", "docker")}
+    assert set(found) == {
+        f"containers.{name}"
+        for name in ("toolkit", "held", "unattended_upgrades", "devices", "specification", "docker")
+    }
     nothing = wanted("none")
     assert of_containers(nothing, finished_snapshot(nothing)) == {}
 

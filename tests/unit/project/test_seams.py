@@ -68,6 +68,8 @@ EXCEPTIONS = {
     "gpuprep.provisioning.ansible_events.Events.handle": "listens to what Ansible says, and passes it on",
     "gpuprep.remote.agent_client.identity": "the agent of the simulated machine is ours, and other tests need it",
     "gpuprep.untrusted.plaintext.command": "listens to the commands that are printed, and passes them on",
+    "shutil.rmtree": "a kill in the middle of a removal",
+    "gpuprep.sim.inside.command": "stops as nsenter does in a machine that shuts down",
     "gpuprep.agent.probereports._say": "listens to what a probe tells",
     "gpuprep.agent.probereports._Teller.wanted": "the same",
     "gpuprep.remote.agent_client.probe": "the test says when each of several probes begins and ends",

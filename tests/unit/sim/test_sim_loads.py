@@ -115,7 +115,7 @@ def test_every_fault_says_what_it_is_and_can_be_taken_away(kind: str) -> None:
     assert len(fault["help"]) > 20
     assert fault.keys() & {
         "gpu", "present", "system", "run", "kernel", "kernel_log", "loaded_differs", "nouveau", "away", "exchanged",
-        "restart", "archive",
+        "restart", "archive", "clock",
     }  # fmt: skip
     for does, undoes in (("gpu", "clear"), ("system", "clear"), ("present", "clear_present"), ("run", "clear_run")):
         assert does not in fault or undoes in fault

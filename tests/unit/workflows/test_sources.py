@@ -17,7 +17,8 @@ import fakeprograms
 import pytest
 from builders import bare_snapshot, load
 from fakehost import all_offered
-from workflowstage import HERE, T4, Stage, stage
+from finishedt4 import HERE, T4
+from workflowstage import Stage, stage
 
 from gpuprep import errors
 from gpuprep.workflows import provision, runs, sources
