@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from gpuprep.untrusted.plaintext import visible
 
 if TYPE_CHECKING:
     from gpuprep.desired.profile import Profile
-    from gpuprep.records import RunRecord
+    from gpuprep.records import Plan, RunRecord
     from gpuprep.remote import Target
     from gpuprep.settings import SiteConfig
     from gpuprep.store import Store
     from gpuprep.workflows.runs import Options, RunContext
 
     Workflow = Callable[[Target, Options, RunContext], RunRecord]
+    AfterALook = Callable[[Target, Options, RunContext, Plan | None], RunRecord]
 
 DEFAULT_FORKS = 5
 # these commands need no profile, or choose one themselves
@@ -74,6 +76,45 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
     kept = command != "last" or not records[0].error
     as_plan = options.check or command == "plan"
     return show(records, request.output, as_table=as_table, as_plan=as_plan, stored=kept)
+
+
+def execute_after_a_look(
+    command: str, request: Request, look: Workflow, work: AfterALook, options: Options, *, question: str, yes: bool
+) -> int:
+    """Show what `work` would do on every host, ask, and do it on those that answered; returns the exit code.
+
+    A host that does not answer keeps no other from it: its failed look is its run.
+    """
+    from gpuprep import settings
+    from gpuprep.errors import Interrupted, UsageError
+
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    if not (options.check or yes or asks):
+        raise UsageError(
+            "there is no terminal to ask on, and --yes is not given",
+            "look first with --check, then run the same command with --yes",
+        )
+    if request.ask_become_pass:  # once, for the look and for the work
+        options = dataclasses.replace(options, become_password=ask_password())
+        request = dataclasses.replace(request, ask_become_pass=False)
+    site, machines = settings.load(), machines_of(request)
+    looked = on_hosts(command, request, site, look, options, machines, stored=not options.check)
+    plans = {record.host: record.plan for record in looked if not record.error}
+    if options.check or not plans or any(record.exit_code == Interrupted.exit_code for record in looked):
+        return show(looked, request.output, as_plan=options.check, stored=not options.check)
+    if not (yes and request.output.quiet):
+        show_plans([record for record in looked if record.host in plans], color=request.output.color)
+    todo = any(plan and plan.steps for plan in plans.values())
+    if todo and not yes and not click.confirm(question, default=False, err=True):
+        raise UsageError("nothing was changed", "answer y, or add --yes")
+
+    def shown(target: Target, chosen: Options, context: RunContext) -> RunRecord:
+        return work(target, chosen, context, plans[target.name])
+
+    able = [target for target in machines if target.name in plans]
+    worked = on_hosts(command, request, site, shown, options, able, batch=looked[0].batch_id)
+    ended = {record.host: record for record in (*looked, *worked)}
+    return show([ended[target.name] for target in machines], request.output)
 
 
 def _workflow(command: str, request: Request, profiles: Mapping[str, Profile]) -> Workflow:

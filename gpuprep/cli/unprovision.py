@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import sys
 from typing import Any
 
 import click
@@ -11,16 +9,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.hosts import STEP_HELP
 from gpuprep.cli.output import as_output
-from gpuprep.cli.run_hosts import (
-    Request,
-    ask_password,
-    machines_of,
-    needs_host,
-    on_hosts,
-    run_options,
-    show,
-    show_plans,
-)
+from gpuprep.cli.run_hosts import Request, execute_after_a_look, needs_host, run_options
 from gpuprep.reports import RECORDS
 
 
@@ -50,41 +39,20 @@ def unprovision(
     interrupted.
     """
     from gpuprep import settings
-    from gpuprep.errors import UsageError
     from gpuprep.workflows import unprovision as workflow
 
     request = Request(profile=None, **shared)
     needs_host("unprovision", request)
-    site = settings.load()
     chosen = run_options(
-        request, site, only=only, check=check, reboot=not no_reboot, when_busy=when_busy, wait_minutes=wait_minutes
+        request,
+        settings.load(),
+        only=only,
+        check=check,
+        reboot=not no_reboot,
+        when_busy=when_busy,
+        wait_minutes=wait_minutes,
     )
     workflow.check_request(chosen)
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
-    if not (check or yes or asks):
-        raise UsageError(
-            "there is no terminal to ask on, and --yes is not given",
-            "look first with --check, then run the same command with --yes",
-        )
-    if request.ask_become_pass:  # once, for the list and for the work
-        chosen = dataclasses.replace(chosen, become_password=ask_password())
-        request = dataclasses.replace(request, ask_become_pass=False)
-    machines = machines_of(request)
-    listed = on_hosts("unprovision", request, site, workflow.look, chosen, machines, stored=False)
-    if check or any(record.error for record in listed):
-        return show(listed, request.output, as_plan=True, stored=False)
-    if not request.output.quiet or asks:
-        show_plans(listed, color=request.output.color)
-    todo = any(record.plan and record.plan.steps for record in listed)
-    if todo and not yes and not click.confirm("Take all this back?", default=False, err=True):
-        raise UsageError("nothing was changed", "answer y, or add --yes")
-    shown = {record.host: record.plan for record in listed}
-    records = on_hosts(
-        "unprovision",
-        request,
-        site,
-        lambda target, asked, context: workflow.unprovision(target, asked, context, shown.get(target.name)),
-        chosen,
-        machines,
+    return execute_after_a_look(
+        "unprovision", request, workflow.look, workflow.unprovision, chosen, question="Take all this back?", yes=yes
     )
-    return show(records, request.output)

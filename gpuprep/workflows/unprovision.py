@@ -60,9 +60,8 @@ def check_request(options: Options) -> None:
 
 
 def look(target: Target, options: Options, context: RunContext) -> RunRecord:
-    """The list. Changes nothing and is not stored."""
-    options = dataclasses.replace(options, check=True)
-    return Run("unprovision", target, options, context).record(_look, keep=False)
+    """The list. Changes nothing; only where it fails it is stored, as the end of this host's run."""
+    return Run("unprovision", target, options, context).record(_look)
 
 
 def unprovision(target: Target, options: Options, context: RunContext, shown: Plan | None = None) -> RunRecord:
@@ -77,6 +76,7 @@ def _look(run: Run) -> None:
         made = _list(run, host).plan(run.target.name)
         busy = inuse.note(facts, Does.of(made.steps, run.options, run.target))
         run.draft.plan = dataclasses.replace(made, notes=(*made.notes, *busy))
+    run.keeps = False
 
 
 def _unprovision(run: Run, shown: Plan | None) -> None:

@@ -97,4 +97,4 @@ def test_where_no_host_can_go_back_nobody_is_asked(run: Shell, went: Path, scrip
 def test_without_a_terminal_it_needs_yes(run: Shell) -> None:
     code, out, err = run("rollback", "gpu-1")
     assert (code, out) == (2, "")
-    assert "add --yes" in err
+    assert "run the same command with --yes" in err
