@@ -72,7 +72,8 @@ def is_free(run: Run, facts: Snapshot, does: Does) -> bool:
         return True
     if run.options.when_busy == WAIT and time.monotonic() < _until(run):
         return False
-    waited = f" after {run.options.wait_minutes} minutes" * (run.options.when_busy == WAIT)
+    minutes = run.options.wait_minutes
+    waited = f" after {minutes} minute{'s' * (minutes != 1)}" * (run.options.when_busy == WAIT)
     raise PlanRefused(
         [f"{run.target.name}: refused{waited}, because it would {does}: {hindered}"],
         "wait until it is free, then run the same command again; `--when-busy wait` waits for it, `--when-busy go` does"

@@ -21,7 +21,7 @@ def machine(from_nothing: Finished, tmp_path_factory: pytest.TempPathFactory) ->
     """The clone, and a profile that wishes other ECC than it has."""
     folder = tmp_path_factory.mktemp("wish")
     for ecc in ("disabled", "enabled"):
-        (folder / f"{ecc}.yml").write_text(f"name: {ecc}\nextends: t4\ntuning: {{ecc: {ecc}}}\n")
+        (folder / f"{ecc}.yml").write_text(f"extends: t4\ntuning: {{ecc: {ecc}}}\n")
     with finished.clone(finished.disk(), NAME, from_nothing.profile, ["t4"], validate=False) as copy:
         yield copy, f"{folder}/disabled.yml"
 
@@ -35,7 +35,9 @@ def test_a_program_on_the_gpu_hinders_a_restart_and_a_change_of_clocks(machine: 
     before = boot()
     with playing(copy, "other_process"):
         plan = must("tune", copy.host, "--profile", wish, "--check")
-        assert "would restart the machine and change its GPUs; in use by python3 (process " in plan.stdout
+        assert "would restart the machine and change its GPUs; in use by python3 (process " in " ".join(
+            plan.stdout.split()
+        )
         done = gpuprep("tune", copy.host, "--profile", wish)
         assert done.exit_code == 2, done.text
         assert (
@@ -44,7 +46,7 @@ def test_a_program_on_the_gpu_hinders_a_restart_and_a_change_of_clocks(machine: 
         )
         done = gpuprep("tune", copy.host, "--profile", wish, "--when-busy", "wait", "--wait-minutes", "1")
         assert done.exit_code == 2, done.text
-        assert "refused after 1 minutes" in done.text
+        assert "refused after 1 minute" in done.text
         inside(NAME, "nvidia-smi -rac")
         done = gpuprep("drift", copy.host, "--profile", copy.profile, "--fix")
         assert done.exit_code == 2, done.text
