@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpuprep.agent import inuse
 from gpuprep.errors import PlanRefused
 from gpuprep.records import FactsRequest, Missing, Snapshot, Step
-from gpuprep.remote import Host, Target, agent_client
+from gpuprep.remote import Host, HostLock, Target, agent_client
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows.runs import GO, WAIT, Options, Run
 
+Seen = TypeVar("Seen")
+Done = TypeVar("Done")
 LOOK_SECONDS = 30.0
 MOST_NAMED, NAME_LETTERS = 5, 160
 
@@ -82,6 +85,18 @@ def is_free(run: Run, facts: Snapshot, does: Does) -> bool:
     )
 
 
+def when_free(
+    run: Run, host: Host, see: Callable[[], tuple[Seen, Snapshot, Does]], work: Callable[[Seen, HostLock], Done]
+) -> Done:
+    """Look and work under the host's lock; while somebody would be disturbed, wait without it, and look again."""
+    while True:
+        with run.lock(host) as lock:
+            seen, facts, does = see()
+            if is_free(run, facts, does):
+                return work(seen, lock)
+        wait(run, host, facts, does)
+
+
 def wait(run: Run, host: Host, facts: Snapshot, does: Does) -> None:
     """Until nobody would be disturbed, or the time is over."""
     run.stage(f"waits at most {run.options.wait_minutes} minutes to {does}: {told(facts, does)}")
@@ -89,7 +104,7 @@ def wait(run: Run, host: Host, facts: Snapshot, does: Does) -> None:
         until = min(_until(run), time.monotonic() + LOOK_SECONDS)
         while time.monotonic() < until:
             run.stop_if_cancelled()
-            time.sleep(1.0)
+            time.sleep(1.0)  # nobody tells when a host is free
         facts = agent_client.snapshot(host, FactsRequest(use=True), become=True)
 
 

@@ -7,7 +7,6 @@ It is stored all the same, so that history shows failures and interruptions too.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -38,11 +37,12 @@ from gpuprep.records.baseline import Measured
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.recorded_options import STEPS
-from gpuprep.remote import Host, Target, leftovers, watch
+from gpuprep.remote import Host, HostLock, Target, watch
 from gpuprep.workflows import certify, effort, inuse, measuring, schedule_state, sources
 from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.inuse import Does
 from gpuprep.workflows.measuring import one_probe
+from gpuprep.workflows.playing import played
 from gpuprep.workflows.runs import Options, ProfileRun, RunContext
 from gpuprep.workflows.sources import run_variables
 
@@ -198,20 +198,22 @@ def _converge(run: ProfileRun, book: str) -> None:
             if options.deep or options.diff:
                 _play_planned(run, book, planned)
             return
-        while True:
-            with run.lock(host) as lock:
-                planned = _plan(run, host)
-                does = Does.of(planned.plan.steps, options, run.target)
-                if inuse.is_free(run, planned.facts, does):
-                    roles = _roles(run, planned)
-                    kinds = _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ()
-                    run.expect(roles, probes.in_turn(kinds))
-                    played = _play_planned(run, book, planned)
-                    if lock.lost is not None:
-                        raise lock.lost
-                    break
-            inuse.wait(run, host, planned.facts, does)
-        changed = played is not ansible_run.NOT_NEEDED
+
+        def see() -> tuple[Planned, Snapshot, Does]:
+            planned = _plan(run, host)
+            return planned, planned.facts, Does.of(planned.plan.steps, options, run.target)
+
+        def work(planned: Planned, lock: HostLock) -> tuple[Planned, PlaybookResult]:
+            roles = _roles(run, planned)
+            kinds = _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ()
+            run.expect(roles, probes.in_turn(kinds))
+            result = _play_planned(run, book, planned)
+            if lock.lost is not None:
+                raise lock.lost
+            return planned, result
+
+        planned, result = inuse.when_free(run, host, see, work)
+        changed = result is not ansible_run.NOT_NEEDED
         if options.validate:
             facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
             # If no role ran, nothing is measured: a finished host is recognised in seconds, and `validate` measures it.
@@ -306,33 +308,8 @@ def try_play(
 ) -> PlaybookResult | ansible_run.Failure:
     """Run `roles` on the host; with options.check nothing is changed. Raises what keeps the playbook from starting."""
     run.stop_if_cancelled()
-    outcome = ansible_run.run(
-        run.target,
-        roles=roles,
-        variables=run_variables(run, role_variables(wanted)),
-        check=options.check,
-        diff=options.diff,
-        become_password=options.become_password,
-        sudo=run.host.sudo if run.host else "",
-        accept_new_host_key=options.accept_new_host_key,
-        log_dir=run.log_dir,
-        on_event=run.tell,
-        cancelled=run.cancelled,
-        on_cancel=functools.partial(_end_leftovers, run),
-        playbook=book,
-        verbosity=options.verbosity,
-    )
-    if isinstance(outcome, ansible_run.Failure):
-        run.draft.playbook, run.draft.reboot_needed = outcome.result, outcome.reboot_needed
-    else:
-        run.draft.playbook = outcome
-    return outcome
-
-
-def _end_leftovers(run: ProfileRun) -> None:
-    """End what a stopped playbook had started on the host."""
-    if run.host is not None and (left := leftovers.end(run.host, run.run_id, (CODEC_BUILD,))):
-        run.stage(f"a package manager ends by itself what it has begun there: {left}")
+    variables = run_variables(run, role_variables(wanted))
+    return played(run, book, variables, options, roles=roles, units=(CODEC_BUILD,))
 
 
 def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, measure: bool) -> None:

@@ -12,10 +12,11 @@ from gpuprep.agent import host_paths
 from gpuprep.errors import HostError, PlanRefused
 from gpuprep.provisioning import ansible_run
 from gpuprep.records import DecodeError, FactsRequest, Plan, RunRecord, Snapshot, Step, from_json_value
-from gpuprep.remote import Host, Target, agent_client, leftovers
+from gpuprep.remote import Host, HostLock, Target, agent_client
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows import inuse, schedule_state
 from gpuprep.workflows.inuse import Does
+from gpuprep.workflows.playing import played
 from gpuprep.workflows.runs import Options, Run, RunContext
 
 SECONDS = 900.0  # a way back at work is waited for
@@ -120,47 +121,29 @@ def rollback(target: Target, options: Options, context: RunContext) -> RunRecord
 
 def _go(run: Run) -> None:
     with run.connect() as host:
-        while True:
-            with run.lock(host) as lock:
-                way = _look(host)
-                facts = _use(host)
-                if inuse.is_free(run, facts, way.does(run.options, run.target)):
-                    _play(run, way)
-                    if lock.lost is not None:
-                        raise lock.lost
-                    break
-            inuse.wait(run, host, facts, way.does(run.options, run.target))
+
+        def see() -> tuple[Way, Snapshot, Does]:
+            way = _look(host)
+            return way, _use(host), way.does(run.options, run.target)
+
+        def work(way: Way, lock: HostLock) -> None:
+            _play(run, way)
+            if lock.lost is not None:
+                raise lock.lost
+
+        inuse.when_free(run, host, see, work)
         schedule_state.renew(run, host)
 
 
 def _play(run: Run, way: Way) -> None:
     run.stage(f"going back: {way.lines()[0]}")
     may_reboot = run.options.reboot and not run.target.local
-    outcome = ansible_run.run(
-        run.target,
-        roles=ROLES,
-        variables={
-            "gpu_driver_allow_reboot": may_reboot,
-            "gpu_driver_when_busy": run.options.in_role,
-            "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
-            "gpuprep_run_id": run.run_id,
-        },
-        become_password=run.options.become_password,
-        sudo=run.host.sudo if run.host else "",
-        accept_new_host_key=run.options.accept_new_host_key,
-        log_dir=run.log_dir,
-        on_event=run.tell,
-        cancelled=run.cancelled,
-        on_cancel=lambda: _end_leftovers(run),
-        playbook="rollback.yml",
-        verbosity=run.options.verbosity,
-    )
+    variables = {
+        "gpu_driver_allow_reboot": may_reboot,
+        "gpu_driver_when_busy": run.options.in_role,
+        "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
+        "gpuprep_run_id": run.run_id,
+    }
+    outcome = played(run, "rollback.yml", variables, run.options, roles=ROLES)
     if isinstance(outcome, ansible_run.Failure):
-        run.draft.playbook, run.draft.reboot_needed = outcome.result, outcome.reboot_needed
         raise outcome.error
-    run.draft.playbook = outcome
-
-
-def _end_leftovers(run: Run) -> None:
-    if run.host is not None:
-        leftovers.end(run.host, run.run_id, ())

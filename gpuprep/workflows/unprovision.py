@@ -32,10 +32,11 @@ from gpuprep.records import (
 )
 from gpuprep.records.findings import GRAVEST_FIRST, in_order
 from gpuprep.records.recorded_options import STEPS
-from gpuprep.remote import Host, Target, agent_client, leftovers
+from gpuprep.remote import Host, HostLock, Target, agent_client
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows import inuse, schedule
 from gpuprep.workflows.inuse import Does
+from gpuprep.workflows.playing import played
 from gpuprep.workflows.runs import Options, Run, RunContext
 from gpuprep.workflows.schedule_state import must
 
@@ -81,33 +82,35 @@ def _look(run: Run) -> None:
 
 def _unprovision(run: Run, shown: Plan | None) -> None:
     with run.connect() as host:
-        while True:
-            with run.lock(host) as lock:
-                facts = run.draft.before = _facts(run, host)
-                _refuse(run, facts)
-                listed = _list(run, host)
-                plan = run.draft.plan = listed.plan(run.target.name)
-                # A line about those who use the host comes and goes.
-                if shown is not None and (plan.steps != shown.steps or not set(plan.notes) <= set(shown.notes)):
-                    raise PlanRefused(
-                        [f"{run.target.name}: the list is another than a moment ago: somebody changes this machine"],
-                        "run the same command again, and read its list",
-                        where=run.target.name,
-                    )
-                does = Does.of(plan.steps, run.options, run.target)
-                if inuse.is_free(run, facts, does):
-                    _keep_texts(run, listed)
-                    left = _take_back(run, host, listed)
-                    if lock.lost is not None:
-                        raise lock.lost
-                    findings = _findings(listed, left)
-                    if left.whole and not left.works:
-                        # The ledger goes last: until then a killed run is continued by the next.
-                        must(host, LAST, "gpuprep's own folder cannot be removed")
-                        for become, words in HOMES.items():
-                            host.run(words, become=become, timeout=SECONDS)
-                    break
-            inuse.wait(run, host, facts, does)
+
+        def see() -> tuple[Undo, Snapshot, Does]:
+            facts = run.draft.before = _facts(run, host)
+            _refuse(run, facts)
+            listed = _list(run, host)
+            plan = run.draft.plan = listed.plan(run.target.name)
+            # A line about those who use the host comes and goes.
+            if shown is not None and (plan.steps != shown.steps or not set(plan.notes) <= set(shown.notes)):
+                raise PlanRefused(
+                    [f"{run.target.name}: the list is another than a moment ago: somebody changes this machine"],
+                    "run the same command again, and read its list",
+                    where=run.target.name,
+                )
+            return listed, facts, Does.of(plan.steps, run.options, run.target)
+
+        def work(listed: Undo, lock: HostLock) -> tuple[Undo, Undo, list[Finding]]:
+            _keep_texts(run, listed)
+            left = _take_back(run, host, listed)
+            if lock.lost is not None:
+                raise lock.lost
+            findings = _findings(listed, left)
+            if left.whole and not left.works:
+                # The ledger goes last: until then a killed run is continued by the next.
+                must(host, LAST, "gpuprep's own folder cannot be removed")
+                for become, words in HOMES.items():
+                    host.run(words, become=become, timeout=SECONDS)
+            return listed, left, findings
+
+        listed, left, findings = inuse.when_free(run, host, see, work)
         waits = listed.restarts and left.stale
         run.draft.judgement = _judgement(run, findings, waits)
         run.draft.reboot_needed = waits
@@ -200,29 +203,9 @@ def _play(run: Run, listed: Undo, *, restart: bool) -> None:
         "gpu_driver_when_busy": run.options.in_role,
         "gpuprep_run_id": run.run_id,
     }
-    outcome = ansible_run.run(
-        run.target,
-        roles=(),
-        variables=variables,
-        become_password=run.options.become_password,
-        sudo=run.host.sudo if run.host else "",
-        accept_new_host_key=run.options.accept_new_host_key,
-        log_dir=run.log_dir,
-        on_event=run.tell,
-        cancelled=run.cancelled,
-        on_cancel=functools.partial(_end_leftovers, run),
-        playbook="unprovision.yml",
-        verbosity=run.options.verbosity,
-    )
+    outcome = played(run, "unprovision.yml", variables, run.options)
     if isinstance(outcome, ansible_run.Failure):
-        run.draft.playbook, run.draft.reboot_needed = outcome.result, outcome.reboot_needed
         raise outcome.error
-    run.draft.playbook = outcome
-
-
-def _end_leftovers(run: Run) -> None:
-    if run.host is not None and (left := leftovers.end(run.host, run.run_id, ())):
-        run.stage(f"a package manager ends by itself what it has begun there: {left}")
 
 
 # ---------------------------------------------------------------- what is left
