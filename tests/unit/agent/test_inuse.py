@@ -12,7 +12,7 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
-from places import COLLECTION
+from places import COLLECTION, ROOT
 
 from gpuprep.agent import inuse, turn
 
@@ -227,7 +227,7 @@ def test_what_hinders_a_restart_and_what_a_change_of_the_gpus(found: dict[str, A
 
 
 def test_the_module_asks_the_same_file_and_knows_our_own_programs(tmp_path: Path) -> None:
-    assert (COLLECTION / "plugins/module_utils/inuse.py").resolve() == Path(inuse.__file__)
+    assert (COLLECTION / "plugins/module_utils/inuse.py").resolve() == ROOT / "gpuprep/agent/inuse.py"
     own = tmp_path / "turn"
     own.write_text(f"{os.getpid()} {inuse.start(str(os.getpid()))}\n")
     arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"own": str(own)}})
