@@ -152,10 +152,18 @@ def fails_and_puts_back(machine: str, folder: Path) -> None:
     inside(machine, f"echo 'MAKE[0]=\"false\"' | tee {names}")  # DKMS does not build the module
     failed = gpuprep("provision", f"sim:{machine}", "--profile", profile(folder, "nvidia", "570"))
     assert failed.exit_code == 4, failed.text
-    assert "The previous packages, their holds and their pin are restored" in " ".join(failed.text.split())
+    assert "Driver 580.178.04, with its holds and its pin, is restored" in " ".join(failed.text.split())
     inside(machine, f"rm {names}")
     assert inside(machine, written).stdout == before
     assert inside(machine, VERSIONS[rpm]).stdout.split() == ["580.178.04"]
+    names = names.replace("570.211.01", "580.178.04")
+    inside(machine, f"dkms status | grep -o '^nvidia[^,:]*' | xargs -rn1 dkms remove --all; echo 'MAKE[0]=\"false\"' | tee {names}")
+    failed = gpuprep("provision", f"sim:{machine}", "--profile", wish)  # the same driver, without its module
+    assert failed.exit_code == 4, failed.text
+    assert "restored" not in failed.text
+    assert inside(machine, written).stdout == before
+    inside(machine, f"rm {names}")
+    must("provision", f"sim:{machine}", "--profile", wish)
     assert open_findings(only(must("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
 
 

@@ -46,8 +46,7 @@ def difference(saved: Saved, wanted: str, manager: Manager, folder: Path = kept.
     versions = {one.name: one.version for one in saved.packages}
     now = manager.installed(list(versions))
     lost = {name: version for name, version in versions.items() if now.get(name) != version}
-    drivers = [driver for driver in (wanted, saved.driver) if driver]
-    there = of_drivers(manager.present(["*"]), saved.names, saved.parts, drivers)
+    there = of_drivers(manager.present(["*"]), saved.names, saved.parts, [wanted, saved.driver])
     return Difference(lost, {n: files[n] for n in lost if n in files}, sorted(there.keys() - versions.keys()))
 
 

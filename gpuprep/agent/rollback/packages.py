@@ -248,12 +248,13 @@ def manager() -> Manager:
 def of_drivers(found: Mapping[str, str], names: Sequence[str], parts: str, drivers: Sequence[str]) -> Dict[str, str]:
     """Of packages (name ► version) those of a driver: known by name, or of its version and named as drivers' parts are.
 
-    What a part needs in its own version has no other sign: it changes with the driver, though no role names it.
+    What a part needs in its own version has no other sign: it changes with the driver, though no role names it. An
+    empty driver, of a machine that had none, is in no version.
     """
     form = re.compile(parts)
     return {
         name: version
         for name, version in found.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in names)
-        or (form.match(name) and any(driver in version for driver in drivers))
+        or (form.match(name) and any(driver and driver in version for driver in drivers))
     }

@@ -57,16 +57,20 @@ def save(request: Request, manager: Manager, folder: Path = kept.FOLDER) -> Answ
     faults = working.faults(seen, seen.loaded, max(seen.gpus, 1), seen.cuda_devices)
     if faults:
         why = f"the driver of now does not work: {'; '.join(faults)}"
-        if old is not None and old.worked:
-            return _answer(old, folder, why)
-        return _keep(seen, request, manager, "", folder, why)
+        if old is None or not old.worked:
+            return _keep(seen, request, manager, "", folder, why)
+        found = of_drivers(manager.installed(["*"]), request.names, request.parts, [old.driver])
+        if _versions(old) == found:  # it is installed, but does not work in this boot: what was set since then is its own
+            old = dataclasses.replace(old, held=manager.held(list(found)), files=_settings())
+            kept.write_saved(old, folder)
+        return _answer(old, folder, why)
     certified = request.certified_run if request.certified_driver == seen.loaded else ""
     if old is not None and old.certified and not certified and old.driver != seen.loaded:
         return _answer(
             old, folder, f"driver {seen.loaded} was never certified, so {old.driver} of run {old.certified} is kept"
         )
     found = of_drivers(manager.installed(["*"]), request.names, request.parts, [seen.loaded])
-    if old is not None and old.driver == seen.loaded and _same(old, found, folder):
+    if old is not None and old.driver == seen.loaded and _whole(old, found, folder):
         held, certified = manager.held(list(found)), certified or old.certified
         updated = _saved(seen, request, old.packages, held, certified)
         kept.write_saved(updated, folder)
@@ -81,8 +85,12 @@ def _readable(folder: Path) -> Optional[Saved]:
         return None  # of no use for going back, and replaced
 
 
-def _same(old: Saved, found: Dict[str, str], folder: Path) -> bool:
-    return {one.name: one.version for one in old.packages} == found and len(kept.sound_files(old, folder)) == len(found)
+def _versions(saved: Saved) -> Dict[str, str]:
+    return {one.name: one.version for one in saved.packages}
+
+
+def _whole(old: Saved, found: Dict[str, str], folder: Path) -> bool:
+    return _versions(old) == found and len(kept.sound_files(old, folder)) == len(found)
 
 
 def _answer(saved: Saved, folder: Path, why: str) -> Answer:
@@ -94,7 +102,7 @@ def _keep(
     seen: working.Seen, request: Request, manager: Manager, certified: str, folder: Path, broken: str = ""
 ) -> Answer:
     driver = seen.loaded or module_version(running_kernel(), request.modules)
-    found = of_drivers(manager.installed(["*"]), request.names, request.parts, [driver] if driver else [])
+    found = of_drivers(manager.installed(["*"]), request.names, request.parts, [driver])
     new = folder / "packages.new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700, parents=True)
@@ -132,9 +140,13 @@ def _saved(seen: working.Seen, request: Request, packages: List[Package], held: 
         names=request.names,
         parts=request.parts,
         held=held,
-        files={path: _text(Path(path)) for path in kept.SETTINGS},
+        files=_settings(),
         modules=request.modules,
     )
+
+
+def _settings() -> Dict[str, Optional[str]]:
+    return {path: _text(Path(path)) for path in kept.SETTINGS}
 
 
 def _text(path: Path) -> Optional[str]:

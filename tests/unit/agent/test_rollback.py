@@ -162,6 +162,7 @@ def test_a_part_is_known_by_its_name_or_by_its_version() -> None:
     names = ["libcuda1", "linux-modules-nvidia-*"]
     of_driver = {"libcuda1", "libnvidia-nvvm4", "linux-modules-nvidia-580-server-aws"}
     assert of_drivers(found, names, PARTS, [OLD]).keys() == of_driver
+    assert of_drivers(found, names, PARTS, [""]).keys() == of_driver - {"libnvidia-nvvm4"}  # nor nvidia-cuda-toolkit
 
 
 # ---------------------------------------------------------------- keeping
@@ -297,6 +298,23 @@ def test_a_driver_that_does_not_work_never_takes_the_place_of_one_that_did(tmp_p
     answer = save(REQUEST, Archive(SET), tmp_path)
     assert answer.driver == NEW
     assert "does not work" in answer.why
+
+
+def test_what_was_set_since_is_kept_while_the_same_driver_does_not_work(tmp_path: Path, machine: Any) -> None:
+    """As after a new kernel: its packages are there, and the module is not."""
+
+    class Unheld(Archive):
+        def held(self, names: Sequence[str]) -> list[str]:  # noqa: ARG002
+            return []
+
+    save(REQUEST, Unheld(SET), tmp_path)
+    machine(OLD, works=False)
+    save(REQUEST, Archive(SET), tmp_path)
+    found = kept.read_saved(tmp_path)
+    assert found is not None
+    assert (found.worked, found.held) == (True, ["libcuda1", "libnvidia-nvvm4"])
+    save(REQUEST, Archive({**SET, "libcuda1": f"{NEW}-1"}), tmp_path)
+    assert kept.read_saved(tmp_path) == found
 
 
 def test_during_a_change_what_it_began_with_stays(tmp_path: Path, machine: Any) -> None:
