@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import rollbackrounds
-from machines import GPUPREP, fresh, gpuprep, inside, must, only, open_findings
+from machines import GPUPREP, changed_files, fresh, gpuprep, inside, must, only, open_findings
 from nvmlbench import inherited
 from places import CASES
 from systemprofiles import PROFILE
@@ -129,6 +129,7 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     if deep:
         assert only(must(*host, "--deep", "--json"))["playbook"]["changed"] == 0
     assert open_findings(only(must("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
+    has_nothing_for_doctor(machine)
     loaded = inside(machine, "cat /proc/driver/nvidia/version").stdout
     assert version in loaded
     assert ("Open" in loaded) == (flavour == "open")
@@ -139,6 +140,14 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert (
         not repository or served or inherited(Path("/etc/apt"), os.environ).proxies
     )  # behind a proxy machines have files
+
+
+def has_nothing_for_doctor(machine: str) -> None:
+    """It is silent, and changes nothing."""
+    inside(machine, "sleep 0.01; touch /root/before")
+    (sound,) = must("doctor", f"sim:{machine}", "--json").json()["examined"]
+    assert sound["found"] == []
+    assert changed_files(machine) == []
 
 
 def fails_and_puts_back(machine: str, folder: Path) -> None:
@@ -157,7 +166,8 @@ def fails_and_puts_back(machine: str, folder: Path) -> None:
     assert inside(machine, written).stdout == before
     assert inside(machine, VERSIONS[rpm]).stdout.split() == ["580.178.04"]
     names = names.replace("570.211.01", "580.178.04")
-    inside(machine, f"dkms status | grep -o '^nvidia[^,:]*' | xargs -rn1 dkms remove --all; echo 'MAKE[0]=\"false\"' | tee {names}")
+    inside(machine, "dkms status | grep -o '^nvidia[^,:]*' | sort -u | xargs -n1 dkms remove --all")
+    inside(machine, f"echo 'MAKE[0]=\"false\"' | tee {names}")
     failed = gpuprep("provision", f"sim:{machine}", "--profile", wish)  # the same driver, without its module
     assert failed.exit_code == 4, failed.text
     assert "restored" not in failed.text

@@ -60,7 +60,9 @@ def save(request: Request, manager: Manager, folder: Path = kept.FOLDER) -> Answ
         if old is None or not old.worked:
             return _keep(seen, request, manager, "", folder, why)
         found = of_drivers(manager.installed(["*"]), request.names, request.parts, [old.driver])
-        if _versions(old) == found:  # it is installed, but does not work in this boot: what was set since then is its own
+        if (
+            _versions(old) == found
+        ):  # it is installed, but does not work in this boot: what was set since then is its own
             old = dataclasses.replace(old, held=manager.held(list(found)), files=_settings())
             kept.write_saved(old, folder)
         return _answer(old, folder, why)
