@@ -377,7 +377,10 @@ def main(base: str, name: str, profile: str, seed: int, *moments: str) -> None:
     stranded = 0
     for number, moment in enumerate(moments, start=1):
         machine, began = f"{base}-round-{seed}", time.monotonic()
-        wrong = one(machine, base, name, moment, chance, str(Path(profile).resolve()))
+        try:
+            wrong = one(machine, base, name, moment, chance, str(Path(profile).resolve()))
+        except (AssertionError, ValueError) as error:  # the rounds after it are played
+            wrong = [f"it did not end: {error!r}"[:2000]]
         stranded += bool(wrong)
         print(f"{number} {name} {moment}: {'STRANDED ' + '; '.join(wrong) if wrong else 'as before'},"
               f" {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
