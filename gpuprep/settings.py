@@ -5,6 +5,7 @@ mirrors:                    # folders or URLs with upstream's files, under the s
   nv_codec_headers: https://mirror.example/nv-codec-headers
 store: sqlite:////srv/gpuprep/history.db
 forks: 10
+keep_days: 365              # older runs of a host go when a command on it ends: docs/history.md; without this they stay
 builds:                     # FFmpeg builds of these hosts go to other hosts; without this each host makes its own build
   from: [gpu-build-01, "sim:builder"]       # HOSTs as you name them to gpuprep
   signers: /etc/gpuprep/allowed_signers     # also builds signed with one of these keys: docs/mirrors.md
@@ -25,7 +26,7 @@ from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "almalinux_vault", "container_toolkit")
 MIRROR_KEYS = ("nvidia_key", "container_toolkit_key")
 BUILDS = ("from", "signers")
-KEYS = ("mirrors", "store", "forks", "builds")
+KEYS = ("mirrors", "store", "forks", "keep_days", "builds")
 FILE = reader.Kind("settings file", optional=True)
 # One word: apt and dnf read addresses of repositories from a line of a file.
 MIRROR_URL = re.compile(r"(?:https?|file)://[!-~]+")
@@ -46,6 +47,7 @@ class SiteConfig:
     mirrors: dict[str, str] = field(default_factory=dict)
     store: str | None = None
     forks: int | None = None
+    keep_days: int | None = None
     builds: Builds = field(default_factory=Builds)
 
 
@@ -79,18 +81,23 @@ class _Judge:
                 mirrors[name] = node.value.rstrip("/")
             else:
                 self._wrong(node, f"mirrors.{name}", "a URL with http, https or file")
-        store = forks = None
+        store = None
         if url := values.get("store"):
             if isinstance(url.value, str) and ":" in url.value:
                 store = url.value
             else:
                 self._wrong(url, "store", "the URL of a database, for example sqlite:////srv/gpuprep.db")
-        if number := values.get("forks"):
-            if type(number.value) is int and number.value >= 1:
-                forks = number.value
-            else:
-                self._wrong(number, "forks", "a whole number from 1")
-        return SiteConfig(mirrors, store, forks, self._builds(values.get("builds")))
+        forks, keep_days = self._number(values, "forks"), self._number(values, "keep_days")
+        return SiteConfig(mirrors, store, forks, keep_days, self._builds(values.get("builds")))
+
+    def _number(self, values: dict[str, Node], key: str) -> int | None:
+        node = values.get(key)
+        if node is None:
+            return None
+        if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value >= 1:
+            return node.value
+        self._wrong(node, key, "a whole number from 1")
+        return None
 
     def _builds(self, node: Node | None) -> Builds:
         values = self._members(node, "builds", BUILDS)

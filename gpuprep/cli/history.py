@@ -16,6 +16,7 @@ from gpuprep.cli.console import check_output, open_output, unwritable
 from gpuprep.cli.groups import DefaultGroup
 from gpuprep.cli.output import Output, as_output, fitting_columns, table_lines
 from gpuprep.cli.run_command import drop_stdout
+from gpuprep.cli.run_hosts import KEEP_LAST
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -389,44 +390,50 @@ def part(name: str, output: Output, store: str | None) -> None:
 
 
 @history.command("prune", short_help="Delete old runs that nothing refers to")
-@click.option("--keep-days", type=click.IntRange(1, 36_500), required=True, help="Keep all runs of this many days.")
+@click.option(
+    "--keep-days",
+    type=click.IntRange(min=1),
+    help="Keep all runs of this many days.  [default: keep_days of config.yml]",
+)
 @click.option(
     "--keep-last",
     type=click.IntRange(min=0),
-    default=30,
+    default=KEEP_LAST,
     show_default=True,
     help="Keep this many runs of each host, however old.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @as_output(options.output)
 @options.store
-def prune(keep_days: int, keep_last: int, dry_run: bool, output: Output, store: str | None) -> None:
-    """Delete old runs that nothing refers to.
+def prune(keep_days: int | None, keep_last: int, dry_run: bool, output: Output, store: str | None) -> None:
+    """Delete old runs that nothing refers to. With keep_days in config.yml each command on a host does that at its end.
 
     Deletes each run with its findings, its measurements and its log folder on this machine. Always keeps the certified
     run of a host, the runs of its baseline and its last drift check.
     """
-    from datetime import datetime, timedelta, timezone
-
-    from gpuprep.paths import state_dir
-    from gpuprep.store.retention import log_folders, remove
+    from gpuprep import settings
+    from gpuprep.errors import UsageError
     from gpuprep.workflows import storeofruns
 
-    before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
+    keep_days = keep_days or settings.load().keep_days
+    if keep_days is None:
+        raise UsageError(
+            "how many days are to be kept?", "say it with --keep-days, or for good as keep_days in config.yml"
+        )
     with storeofruns.existing(store) as opened:
-        old = opened.prunable(before, keep_last)
-        removed = old if dry_run else opened.prune(old)
-    folders = log_folders(state_dir() / "runs", removed)
-    if not dry_run:
-        remove(folders)
+        pruned = storeofruns.prune(opened, keep_days, keep_last, dry=dry_run)
     if output.as_json:
         from gpuprep.reports import documents
 
-        output.write(documents.document(documents.Pruned(before, dry_run, tuple(removed), len(folders))))
+        output.write(
+            documents.document(documents.Pruned(pruned.before, dry_run, tuple(pruned.run_ids), pruned.folders))
+        )
         return
-    lines = list(removed) if output.verbose else []
+    lines = list(pruned.run_ids) if output.verbose else []
     would = "would be deleted" if dry_run else "deleted"
-    lines.append(f"{len(removed)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
+    lines.append(
+        f"{len(pruned.run_ids)} runs from before {pruned.before[:10]} {would}, and {pruned.folders} log folders"
+    )
     output.confirm("\n".join(lines))
 
 

@@ -36,6 +36,7 @@ NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule", "unprovision
 DRIFT = ("drift", "last")
 MOST_OF_BATCH = 100_000  # hosts
 DRIFT_FORKS = 10  # a drift check is one short round trip
+KEEP_LAST = 30  # runs of each host that no age takes away
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ def on_hosts(
 
     `batch`: the id of a batch that these runs belong to; None: a new one, where there is more than one machine.
     """
+    from gpuprep.errors import StoreError
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
     from gpuprep.workflows import storeofruns
@@ -219,7 +221,7 @@ def on_hosts(
                 finally:
                     console.ended(target.name, *ended)
 
-            return on_each(
+            records = on_each(
                 machines,
                 work,
                 forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
@@ -231,6 +233,15 @@ def on_hosts(
                 ),
                 runs=context.runs,
             )
+            if store is not None and site.keep_days:
+                try:
+                    pruned = storeofruns.prune(store, site.keep_days, KEEP_LAST, [target.name for target in machines])
+                except StoreError as error:  # the runs are stored, and are shown
+                    console.say(f"runs older than keep_days are not deleted: {error.explain()}")
+                else:
+                    if pruned.run_ids:
+                        console.say(f"{len(pruned.run_ids)} runs from before {pruned.before[:10]} deleted (keep_days)")
+            return records
     finally:
         for opened in (store, past):
             if opened is not None:

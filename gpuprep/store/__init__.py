@@ -465,10 +465,10 @@ class Store:
         with self._transaction(write=False) as connection:
             return measurement_rows.recent(connection, host, series, limit)
 
-    def prunable(self, before: str, keep_last: int) -> list[str]:
+    def prunable(self, before: str, keep_last: int, names: Sequence[str] | None = None) -> list[str]:
         """Ids of runs that began before `before` and may be deleted (store/retention.py), oldest first."""
         with self._transaction(write=False) as connection:
-            return retention.old(connection, before, keep_last)
+            return retention.old(connection, before, keep_last, names)
 
     def prune(self, run_ids: list[str]) -> list[str]:
         """Delete runs with their findings and measurements, a few hundred at a time; returns the deleted ids."""

@@ -24,12 +24,19 @@ BATCH = 500
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
-def old(connection: Connection, before: str, keep_last: int) -> list[str]:
-    """Ids of runs that began before `before` (UTC, ISO 8601) and may be deleted, oldest first."""
-    hosts = connection.execute(sa.select(runs.c.host).distinct().order_by(runs.c.host)).scalars().all()
+def old(connection: Connection, before: str, keep_last: int, names: Sequence[str] | None = None) -> list[str]:
+    """Ids of runs that began before `before` (UTC, ISO 8601) and may be deleted, oldest first.
+
+    `names`: only of these hosts; None: of all.
+    """
+    query = sa.select(runs.c.run_id).where(runs.c.started_at < before).order_by(runs.c.started_at, runs.c.run_id)
+    of_hosts = sa.select(runs.c.host).where(runs.c.started_at < before).distinct()
+    if names is not None:
+        named = runs.c.host.in_([storable(name) for name in names])
+        query, of_hosts = query.where(named), of_hosts.where(named)
+    hosts = connection.execute(of_hosts).scalars().all()
     kept = {run_id for host in hosts for run_id in _kept(connection, host, keep_last)}
     kept.update(connection.execute(sa.select(baselines.c.run_id).distinct()).scalars())
-    query = sa.select(runs.c.run_id).where(runs.c.started_at < before).order_by(runs.c.started_at, runs.c.run_id)
     return [run_id for run_id in connection.execute(query).scalars() if run_id not in kept]
 
 

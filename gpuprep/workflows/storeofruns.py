@@ -11,7 +11,9 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from gpuprep import settings
 from gpuprep.errors import UsageError
 from gpuprep.paths import private_folder, state_dir
 from gpuprep.records import DecodeError, RunRecord, ended, from_json, to_json
-from gpuprep.store import Store
+from gpuprep.store import Store, retention
 from gpuprep.untrusted.limits import FILE_BYTES
 from gpuprep.untrusted.plaintext import one_line
 
@@ -100,6 +102,32 @@ def existing(named: str | None) -> Store:
     store = Store.open_existing(named) if named else Store.open(settings.load().store)
     store_all(store)
     return store
+
+
+MOST_DAYS = 36_500  # a hundred years: before the first run
+
+
+@dataclass(frozen=True)
+class Pruned:
+    before: str  # UTC; runs that began earlier went
+    run_ids: list[str]
+    folders: int  # of their logs, on this machine
+
+
+def prune(
+    store: Store, keep_days: int, keep_last: int, names: Sequence[str] | None = None, *, dry: bool = False
+) -> Pruned:
+    """Delete the runs that are older than `keep_days` and that nothing refers to, with the folders of their logs.
+
+    `names`: only of these hosts; None: of all. `dry`: delete nothing. Raises StoreError.
+    """
+    before = (datetime.now(timezone.utc) - timedelta(days=min(keep_days, MOST_DAYS))).isoformat(timespec="seconds")
+    old = store.prunable(before, keep_last, names)
+    removed = old if dry else store.prune(old)
+    folders = retention.log_folders(state_dir() / "runs", removed)
+    if not dry:
+        retention.remove(folders)
+    return Pruned(before, removed, len(folders))
 
 
 def check_known(store: Store, *hosts: str) -> None:

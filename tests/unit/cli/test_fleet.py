@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -23,6 +24,7 @@ from scriptedhosts import script
 
 from gpuprep import errors, records, reports
 from gpuprep.agent import host_paths
+from gpuprep.store import Store
 from gpuprep.workflows import runs
 
 __all__ = ["run", "script"]  # fixtures
@@ -220,3 +222,21 @@ def test_the_hosts_of_an_earlier_command_that_failed_are_chosen(run: Shell, scri
     code, _, err = run("drift", "--failed", "--profile", "t4")
     assert code == 2
     assert "--failed needs --batch" in err
+
+
+def test_what_is_older_than_keep_days_goes_at_the_end_of_a_command_on_that_host(run: Shell, tmp_path: Path) -> None:
+    run("drift", *HOSTS, "--profile", "t4", "-q")
+    with contextlib.closing(Store.open(None)) as store:
+        of_now = {each.run_id for each in store.runs()}
+        for number in range(40):
+            for host in (HOSTS[0], "of-nobody"):
+                old = drifted(host, PASSED, records.Status.PASS)
+                moment = f"2025-01-01T00:00:{number:02d}+00:00"
+                store.append(dataclasses.replace(old, run_id=f"{host}-{number}", started_at=moment, ended_at=moment))
+    (tmp_path / "config/gpuprep").mkdir(parents=True)
+    (tmp_path / "config/gpuprep/config.yml").write_text("keep_days: 365\n")
+    assert "runs from before" in run("drift", HOSTS[0], "--profile", "t4")[2]
+    with contextlib.closing(Store.open(None)) as store:
+        left = [each.run_id for each in store.runs(limit=1000)]
+    assert of_now <= set(left)
+    assert (sum(HOSTS[0] in one for one in left), sum("of-nobody" in one for one in left)) == (28, 40)

@@ -232,7 +232,9 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
         folder.mkdir(parents=True)
         (folder / "ansible.log").write_text("said")
     prune = ("history", "prune", "--keep-days", "365", "--keep-last", "1")
-    assert gpuprep("history", "prune")[0] == 2
+    code, _, err = gpuprep("history", "prune")
+    assert (code, "--keep-days" in err, "keep_days in config.yml" in err) == (2, True, True)
+    assert gpuprep("history", "prune", "--keep-days", "9" * 12)[0] == 0  # a year before the first
     code, out, _ = gpuprep(*prune, "--dry-run")
     assert (code, "2 runs" in out, "would be deleted, and 1 log folders" in out) == (0, True, True)
     assert len(store.runs()) == 4
@@ -241,6 +243,10 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
     assert [run.run_id for run in store.runs()] == ["d1", "d300"]
     assert sorted(path.name for path in logs.iterdir()) == ["d300"]
     assert (outside / "ansible.log").read_text() == "said"  # an id is no path
+    (tmp_path / "config/gpuprep").mkdir(parents=True)
+    (tmp_path / "config/gpuprep/config.yml").write_text("keep_days: 200\n")
+    assert gpuprep("history", "prune", "--keep-last", "1")[0] == 0
+    assert [run.run_id for run in store.runs()] == ["d1"]
 
 
 def test_a_host_is_forgotten_with_all_of_its_own_and_nothing_of_others(

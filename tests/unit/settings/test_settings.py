@@ -33,13 +33,14 @@ def test_all_keys(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "mirrors:\n  ffmpeg: https://mirror.example/ffmpeg/\n  nv_codec_headers: file:///srv/headers\n"
-        "store: sqlite:////srv/h.db\nforks: 10\n"
+        "store: sqlite:////srv/h.db\nforks: 10\nkeep_days: 365\n"
         "builds:\n  from: [gpu-build-01, 'sim:builder', 'root@h:2222', '[::1]:22']\n  signers: /etc/signers\n",
     )
     assert settings.load(path) == settings.SiteConfig(
         {"ffmpeg": "https://mirror.example/ffmpeg", "nv_codec_headers": "file:///srv/headers"},
         "sqlite:////srv/h.db",
         10,
+        365,
         settings.Builds(("gpu-build-01", "sim:builder", "root@h:2222", "[::1]:22"), "/etc/signers"),
     )
 
@@ -49,9 +50,10 @@ def test_all_keys(tmp_path: Path) -> None:
     [
         ("forks: many\n", ["1: forks: 'many' is not allowed"]),
         ("forks: 0\n", ["1: forks: '0' is not allowed"]),
+        ("keep_days: 0\n", ["1: keep_days: '0' is not allowed, want a whole number from 1"]),
         ("forks: true\n", ["1: forks: "]),
         ("store: 5\n", ["1: store: "]),
-        ("\nforkz: 1\n", ["2: forkz: unknown key, allowed: mirrors, store, forks, builds"]),
+        ("\nforkz: 1\n", ["2: forkz: unknown key, allowed: mirrors, store, forks, keep_days, builds"]),
         ("mirrors:\n  ffmpeg: [a]\n  other: x\nforks: 0\n", ["2: mirrors.ffmpeg", "3: mirrors.other", "4: forks"]),
         ("builds: all\n", ["1: builds: 'all' is not allowed"]),
         ("builds: {}\nforks: 0\n", ["2: forks"]),
