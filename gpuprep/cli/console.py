@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 import click
 
 from gpuprep.cli.run_command import STOPPING, drop_stdout
-from gpuprep.cli.running import clock
+from gpuprep.cli.running import clock, no_answer
 from gpuprep.errors import UsageError
 from gpuprep.reports.failures import Failed, RepeatedErrors
 from gpuprep.untrusted.databasefile import is_database
@@ -141,6 +141,8 @@ class Console:
             state = self._hosts.setdefault(host, _Host())
             if event.kind in ("stage", "note"):
                 self._line(host, (event.detail, ""))
+            elif event.kind == "silent":
+                self._line(host, (no_answer(event.detail) if event.detail else "it answers again", ""))
             elif event.kind == "task_start":
                 state.role, state.task, state.task_began = event.role, event.task, self._now()
                 state.waiting, state.announced = "", NEVER

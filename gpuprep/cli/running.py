@@ -41,6 +41,7 @@ class Running:
     pace_at: float = 0.0  # when it was reported
     steps: tuple[ExpectedStep, ...] = ()
     spent: dict[str, float] = field(default_factory=dict)
+    silent: str = ""  # the time since which the host gives no answer
 
     @property
     def at_work(self) -> bool:
@@ -49,7 +50,9 @@ class Running:
     def take(self, event: Progress, now: float) -> None:
         if self.began is None:
             self.began = self.step_began = now
-        if event.kind == "steps":
+        if event.kind == "silent":
+            self.silent = event.detail
+        elif event.kind == "steps":
             self.steps = event.steps
         elif event.kind == "stage":
             self._begin(event.task or FACTS, event.detail, now)
@@ -99,6 +102,8 @@ class Running:
         if not self.at_work:
             return ""
         words = [self.pieces or self.title, self.waiting, clock(now - self.title_began)] if self.title else ["starting"]
+        if self.silent:
+            return ", ".join(filter(None, [*words, no_answer(self.silent)]))
         step, run = self.step_left(now), self.left(now)
         if step is not None and step >= 1:
             words.append(f"about {clock(step)} left")
@@ -119,7 +124,9 @@ class Running:
         return None
 
     def time_left(self, now: float) -> str:
-        """ "about 3:10 left"; "" if it cannot be estimated."""
+        """ "about 3:10 left"; "" if it cannot be estimated. Of a host that gives no answer, since when."""
+        if self.silent:
+            return no_answer(self.silent)
         left = self.left(now)
         if left is None:
             return ""
@@ -134,6 +141,10 @@ class Running:
             self.step, self.step_began = step, now
         self.title, self.title_began, self.waiting = title, now, ""
         self.pieces, self.pace = "", None
+
+
+def no_answer(since: str) -> str:
+    return f"no answer since {since}"
 
 
 def counted(hosts: list[Running]) -> str:

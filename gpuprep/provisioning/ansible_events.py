@@ -201,7 +201,8 @@ class Progress:
     kind: "stage" (a stage of the workflow, in detail; task is the probe that it runs, if any), "doing" (what that probe
     is doing, in detail; `done` of `of` pieces have ended, which are called `unit`), "task_start",
     "task_end" (detail is the outcome), "waiting" (detail says for what), "diff" (detail is the text of a change),
-    "note", "steps" (all steps of the run in their order are known).
+    "note", "steps" (all steps of the run in their order are known), "silent" (the host gives no answer since the
+    time in detail; "": it answers again).
     """
 
     kind: str

@@ -246,9 +246,9 @@ class Host:
         """Fingerprint of the host's SSH key, "SHA256:..."; "" before the first command and without SSH."""
         return self._connection.host_key()
 
-    def lock(self, owner: LockOwner) -> HostLock:
-        """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
-        return HostLock(self.name, owner, self._start_as_root)
+    def lock(self, owner: LockOwner, silent: Callable[[str], None] | None = None) -> HostLock:
+        """The host's lock as a context manager. Raises HostLocked, naming who holds it. `silent`: see HostLock."""
+        return HostLock(self.name, owner, self._start_as_root, silent=silent)
 
     def check_free(self, since: float = 0.0) -> None:
         """Raises HostLocked, naming who holds the host's lock, or if somebody held it in the last `since` seconds.

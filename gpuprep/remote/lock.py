@@ -19,6 +19,7 @@ import json
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import PurePosixPath
@@ -28,7 +29,7 @@ from typing import Any
 from gpuprep.agent.host_paths import LOCK
 from gpuprep.errors import GpuprepError, HostError, HostLocked
 from gpuprep.remote.connection import Process
-from gpuprep.remote.limits import NAME_LETTERS, TOLD_LETTERS
+from gpuprep.remote.limits import FAREWELL_SECONDS, NAME_LETTERS, TOLD_LETTERS
 from gpuprep.remote.lockprogram import RELEASED
 from gpuprep.remote.types import LockOwner
 from gpuprep.untrusted.plaintext import one_line
@@ -46,12 +47,22 @@ INSTALL_PYTHON = f"install it there (`sudo apt-get install python3` or `sudo dnf
 
 
 class HostLock:
-    """Context manager. `lost` is set when another run took the lock while this host was rebooting."""
+    """Context manager. `lost` is set when another run took the lock while this host was rebooting.
+
+    `silent` is told, in a thread, the time since which the host answers no heartbeat, and "" when it answers again.
+    """
 
     def __init__(
-        self, where: str, owner: LockOwner | None, start: Callable[[str], Process], *, lock_file: str = LOCK
+        self,
+        where: str,
+        owner: LockOwner | None,
+        start: Callable[[str], Process],
+        *,
+        lock_file: str = LOCK,
+        silent: Callable[[str], None] | None = None,
     ) -> None:
         self.lost: HostLocked | None = None
+        self._silent, self._heard, self._is_silent = silent, "", False
         self._where = where
         self._start = start
         self._file = lock_file
@@ -63,6 +74,7 @@ class HostLock:
 
     def __enter__(self) -> HostLock:
         self._process = self._acquire()
+        self._heard = time.strftime("%H:%M:%S")
         self._keeper.start()
         return self
 
@@ -72,9 +84,10 @@ class HostLock:
         self._stop.set()
         process = self._process
         if process is not None:
+            with self._input, contextlib.suppress(HostError):
+                process.send(RELEASED)
+            self._keeper.join(timeout=FAREWELL_SECONDS)  # it reads, until that process ends
             with self._input:
-                with contextlib.suppress(HostError):
-                    process.send(RELEASED)
                 process.close()
         self._keeper.join(timeout=ANSWER_TIMEOUT)
 
@@ -155,6 +168,7 @@ class HostLock:
                 return
             except GpuprepError:  # not back yet
                 continue
+            self._listened(answered=True)
         if self._process is not None:
             self._process.close()
 
@@ -166,7 +180,22 @@ class HostLock:
                 process.send(b".")
             except HostError:
                 return
+        try:
+            answered = bool(process.read_line(HEARTBEAT_SECONDS))
+        except HostError:
+            if not process.ended(0):  # one that ended is a host that restarts
+                self._listened(answered=False)
+            return
+        if answered:
+            self._listened(answered=True)
         process.ended(HEARTBEAT_SECONDS)
+
+    def _listened(self, *, answered: bool) -> None:
+        if self._silent is not None and self._is_silent == answered and not self._stop.is_set():
+            self._silent("" if answered else self._heard)
+        self._is_silent = not answered
+        if answered:
+            self._heard = time.strftime("%H:%M:%S")
 
 
 def command(owner: LockOwner | None, lock_file: str = LOCK) -> str:

@@ -2,8 +2,9 @@
 alone.
 
 The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and the reason. The program
-stays until its input says RELEASED, ends or is silent for SECONDS. With an empty OWNER it only looks, makes nothing,
-and says `free` where nobody has the lock, with the seconds since somebody had it.
+stays until its input says RELEASED, ends or is silent for SECONDS, and answers each heartbeat with a line. With an
+empty OWNER it only looks, makes nothing, and says `free` where nobody has the lock, with the seconds since somebody had
+it.
 The flock decides who has it. An owner that the file still names did not
 release it: ENDING, the text of leftoversprogram.py, ends what is left of that run before the new owner has the lock.
 
@@ -71,6 +72,7 @@ def was_released(seconds: float) -> bool:
         said = os.read(0, MOST)
         if not said or RELEASED in said:
             return bool(said)
+        say("heard")
     return False
 
 

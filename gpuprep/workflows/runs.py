@@ -395,7 +395,11 @@ class Run:
 
     def lock(self, host: Host) -> HostLock:
         owner = LockOwner(user_name(), socket.gethostname(), self.run_id, self.started_at)
-        return host.lock(owner)
+        return host.lock(owner, self._silent)
+
+    def _silent(self, since: str) -> None:
+        """Report that the host gives no answer since then; "": that it answers again."""
+        self.tell(Progress("silent", "", "", since, time.monotonic() - self.began))
 
     def check_unchanged(self, host: Host) -> None:
         """Raises HostLocked if another run changes the host, or did since this one began: what was found is no fault of

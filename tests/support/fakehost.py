@@ -87,7 +87,7 @@ class FakeHost:
             raise self.script.connecting[self.name]
 
     @contextmanager
-    def lock(self, owner: LockOwner) -> Iterator[SimpleNamespace]:
+    def lock(self, owner: LockOwner, silent: Callable[[str], None]) -> Iterator[SimpleNamespace]:  # noqa: ARG002
         self._reach()
         if self.script.locking is not None:
             raise self.script.locking

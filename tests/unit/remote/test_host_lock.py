@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from sshserver import SSHD, Sshd
 from waiting import until
 
 from gpuprep import errors, remote
+from gpuprep.remote import lock
 from gpuprep.remote.lockprogram import RELEASED
 
 ALICE = remote.LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
@@ -195,23 +197,25 @@ class Overlaps:
     """A process whose input takes its time; it remembers whether it was closed meanwhile."""
 
     def __init__(self) -> None:
-        self.sending, self.closed = threading.Event(), threading.Event()
+        self.sending, self.closed, self.over = threading.Event(), threading.Event(), threading.Event()
         self.overlapped = False
 
     def send(self, data: bytes) -> None:
         assert data in (b".", RELEASED)
         self.sending.set()
         self.overlapped |= self.closed.wait(0.3)
+        if data == RELEASED:
+            self.over.set()
 
     def read_line(self, timeout: float) -> bytes:
         assert timeout > 0
-        return b"held"
+        return b"held"  # and "heard"
 
     def read_error(self) -> str:
         return ""
 
     def ended(self, timeout: float) -> bool:
-        return self.closed.wait(timeout)
+        return self.over.wait(timeout)
 
     def close(self) -> None:
         self.closed.set()
@@ -223,3 +227,19 @@ def test_the_input_is_not_closed_while_a_heartbeat_is_written() -> None:
         assert process.sending.wait(300)
     assert process.closed.is_set()
     assert not process.overlapped
+
+
+def test_a_host_that_gives_no_answer_is_told_of_and_when_it_answers_again(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.2)
+    told: list[str] = []
+    path = tmp_path / "lock"
+    with remote.HostLock("box", ALICE, connect().start, lock_file=str(path), silent=told.append):
+        program = ["pkill", "-f", f"python3 -I -S -c .*{path}", "--signal"]
+        subprocess.run([*program, "STOP"], check=True)
+        until(lambda: bool(told), "the silence is told")
+        subprocess.run([*program, "CONT"], check=True)
+        until(lambda: len(told) > 1, "the answer is told")
+    assert (bool(re.fullmatch(r"\d\d:\d\d:\d\d", told[0])), told[1]) == (True, "")
+    assert path.read_text() == ""

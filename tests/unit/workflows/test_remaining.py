@@ -124,6 +124,11 @@ def test_a_line_counts_down_and_says_when_it_takes_longer() -> None:
     assert host.time_left(130.0) == "about 2:45 left"
     assert host.fraction(130.0) == pytest.approx(30 / 195)
     assert host.what(4645.9) == "Build 75:30: 412 of 980 files"
+    host.take(ansible_events.Progress("silent", "", "", "21:03:10", 0.0), 130.0)
+    assert host.time_left(130.0) == "no answer since 21:03:10"
+    assert host.line(130.0) == "Build, 412 of 980 files, 0:15, no answer since 21:03:10"
+    host.take(ansible_events.Progress("silent", "", "", "", 0.0), 130.0)
+    assert host.time_left(130.0) == "about 2:45 left"
     host.take(ansible_events.Progress("task_start", "gpu_driver", "Load", "", 0.0), 140.0)
     assert host.what(140.0) == "Load 0:00"
     host.take(ansible_events.Progress("stage", "", "gemm", "matrix products", 0.0), 300.0)
