@@ -43,39 +43,47 @@ WORDS = {
 }
 # Undoes what the command does, so that the same machine can be asked again.
 AGAIN = {"extras": "dpkg --purge --force-depends jq"}
+Shared = dict[str, tuple[str, contextlib.ExitStack]]
 
 
 @pytest.fixture(scope="module")
-def bare() -> Iterator[str]:
-    with fresh("e2e-faults", "debian13", ["t4"]) as machine:
+def shared() -> Iterator[Shared]:
+    """Machines that rows share, by their kind."""
+    machines: Shared = {}
+    yield machines
+    for _, ending in machines.values():
+        ending.close()
+
+
+@contextlib.contextmanager
+def machine_for(kind: str, shared: Shared, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A row that fails takes its machine with it: what it left there is no fault of the next row."""
+    if kind not in shared:
+        with contextlib.ExitStack() as making:
+            shared[kind] = making.enter_context(made(kind, request)), making.pop_all()
+    machine = shared[kind][0]
+    try:
         yield machine
+    except BaseException:
+        shared.pop(kind)[1].close()
+        raise
+    if kind == "new":
+        shared.pop(kind)[1].close()
 
 
-@pytest.fixture
-def new() -> Iterator[str]:
-    """For each row that ends with a driver installed."""
-    with fresh("e2e-faults-new", "debian13", ["t4"]) as machine:
-        compile_quickly(machine)
+@contextlib.contextmanager
+def made(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    if kind == "driver":
+        from_nothing: Finished = request.getfixturevalue("from_nothing")
+        assert from_nothing.machine
+        with finished.clone(finished.disk(), "e2e-faults-driver", "t4", ["t4"], validate=False) as copy:
+            yield copy.machine
+        return
+    os_name, gpu = {"rocky9": ("rocky9", "t4"), "v100": ("ubuntu2404", "v100")}.get(kind, ("debian13", "t4"))
+    with fresh(f"e2e-faults-{kind}", os_name, [gpu]) as machine:
+        if kind == "new":
+            compile_quickly(machine)
         yield machine
-
-
-@pytest.fixture(scope="module")
-def rpm() -> Iterator[str]:
-    with fresh("e2e-faults-rpm", "rocky9", ["t4"]) as machine:
-        yield machine
-
-
-@pytest.fixture(scope="module")
-def v100() -> Iterator[str]:
-    with fresh("e2e-faults-v100", "ubuntu2404", ["v100"]) as machine:
-        yield machine
-
-
-@pytest.fixture(scope="module")
-def with_driver(from_nothing: Finished) -> Iterator[str]:
-    assert from_nothing.machine
-    with finished.clone(finished.disk(), "e2e-faults-driver", "t4", ["t4"], validate=False) as copy:
-        yield copy.machine
 
 
 @contextlib.contextmanager
@@ -96,16 +104,22 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", rows())
-def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_fault_ends_as_the_table_says(
+    kind: str, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    # "new" for one row alone: it ends with a driver installed.
+    where = MET[kind].get("on", "new" if MET[kind]["by"] == "driver" else "bare")
+    with machine_for(where, shared, request) as machine:
+        ends_as_the_table_says(machine, kind, tmp_path)
+
+
+def ends_as_the_table_says(machine: str, kind: str, folder: Path) -> None:
     met = MET[kind]
-    bare = "new" if met["by"] == "driver" else "bare"
-    fixtures = {"rocky9": "rpm", "driver": "with_driver", "v100": "v100"}
-    machine = request.getfixturevalue(fixtures.get(met.get("on", ""), bare))
     # A finished machine is judged by its own profile, a bare one is given little to do.
     profile = "t4"
     if met["by"] in ("extras", "driver", "tune"):
-        (tmp_path / "few.yml").write_text(PROFILE)
-        profile = str(tmp_path / "few.yml")
+        (folder / "few.yml").write_text(PROFILE)
+        profile = str(folder / "few.yml")
         inside(machine, AGAIN.get(met["by"], "true"), check=False)
     first, *options = WORDS[met["by"]]
     command = (first, f"sim:{machine}", "--profile", profile, *options)
@@ -123,7 +137,7 @@ def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureReques
                 said(gpuprep("provision", *command[1:]), met)
             assert changed_files(machine) == []
         if "log" in met:
-            named_by_its_log(done, met, tmp_path)
+            named_by_its_log(done, met, folder)
         if met["ends"] in ("retried", "waits", "repaired", "goes on"):
             return
         for remedy in met.get("remedy", ()):
