@@ -22,7 +22,7 @@ GPUPREP = str(Path(sys.executable).parent / "gpuprep")
 # A host is as it was when no file but these changed.
 LEFT_OUT = (
     r"^/(proc|sys|run|dev|tmp|var/log|var/tmp|var/lib/systemd|var/lib/sudo|home/[a-z]+/\.sudo_as|root/before)"
-    r"|^/var/lib/rpm/rpmdb\.sqlite-shm$"  # each reader of rpm's database writes it
+    r"|^/var/lib/(rpm/rpmdb|dnf/history)\.sqlite-shm$"  # each reader of these databases writes it
 )
 # The machine that compiles FFmpeg for the others, by its name (test_codec.py).
 CODEC_BUILDER = "e2e-codec-first"
