@@ -71,11 +71,13 @@ Heard = Callable[[Doing], None]
 Run = Callable[..., CommandResult]  # Host.run, or listen
 
 
-def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
-    """All facts of `host`. Raises AgentFailed if the agent does not answer with a Snapshot."""
+def snapshot(host: Host, request: FactsRequest, *, become: bool = False, alone: bool = False) -> Snapshot:
+    """All facts of `host`. `alone`: no probe that measures follows. Raises AgentFailed if the agent does not answer with
+    a Snapshot.
+    """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     asked = to_json(dataclasses.replace(request, asked_at=now))
-    return _ask(host, Snapshot, ["facts"], asked, become=become, timeout=FACTS_TIMEOUT, at_once=True)
+    return _ask(host, Snapshot, ["facts"], asked, become=become, timeout=FACTS_TIMEOUT, at_once=True, alone=alone)
 
 
 def probe(
@@ -111,6 +113,7 @@ def _ask(
     timeout: float,
     run: Run | None = None,
     at_once: bool = False,
+    alone: bool = True,
 ) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
     run = run or host.run
@@ -120,9 +123,10 @@ def _ask(
         if not allowed:
             result = run(_as_login_user(asked), stdin=request.encode(), become=True, timeout=timeout)
         if result.exit_code in NOT_OURS:
-            result = _stream(
-                run, words, request, become=become, timeout=timeout, local=host.target.local, at_once=at_once
-            )
+            if host.target.local and not alone:  # compiling takes a third of a second, and probes follow the facts
+                threading.Thread(target=agent_archive, kwargs={"compiled": True}, name="compile", daemon=True).start()
+            archive = agent_archive(compiled=host.target.local and not at_once)
+            result = _stream(run, words, request, archive, become=become, timeout=timeout)
     except NoPrivilege as refused:
         raise _no_sudo_rule(host, refused, words, result.exit_code if allowed else NO_RULE) from refused
     return _decode(host, record, result)
@@ -168,12 +172,7 @@ def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], ended:
     return NoPrivilege(what, hint, where=host.name)
 
 
-def _stream(
-    run: Run, words: list[str], request: str, *, become: bool, timeout: float, local: bool, at_once: bool
-) -> CommandResult:
-    if local and words[0] == "facts":  # compiling takes a third of a second, and probes follow the facts
-        threading.Thread(target=agent_archive, kwargs={"compiled": True}, name="compile", daemon=True).start()
-    archive = agent_archive(compiled=local and not at_once)
+def _stream(run: Run, words: list[str], request: str, archive: bytes, *, become: bool, timeout: float) -> CommandResult:
     arguments = " ".join(shlex.quote(word) for word in words)
     return run(
         f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",

@@ -73,7 +73,7 @@ def _read(host: Host, *, become: bool) -> tuple[Snapshot, ProbeResult]:
     """The facts and the logs, at the same time; meanwhile the rules are read here."""
     request = FactsRequest(prefixes=(host_paths.FFMPEG_BUILDS,))
     with ThreadPoolExecutor(2) as beside:
-        facts = beside.submit(agent_client.snapshot, host, request, become=become)
+        facts = beside.submit(agent_client.snapshot, host, request, become=become, alone=True)
         logs = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS, at_once=True)
         import gpuprep.doctor.facts  # noqa: F401  loaded now: it takes as long as the host's answer
 
