@@ -29,7 +29,9 @@ DEVICES = ("/dev/nvidia-uvm", "/dev/nvidia-modeset")
 SLURM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
 SLURM_PROCESSES = ("slurmd", "slurmstepd")
 JOB_STATES = "CONFIGURING,RUNNING,SUSPENDED,STOPPED,COMPLETING"  # of jobs that have nodes
-SESSION = ("Name", "TTY", "Timestamp", "Remote", "RemoteHost", "Class")
+SESSION = ("Id", "Name", "TTY", "Timestamp", "Remote", "RemoteHost", "Class")
+SSHD = ("sshd", "sshd-session")  # the latter from OpenSSH 9.8 on
+TERMINALS = range(136, 144)  # major numbers of /dev/pts
 ASKED = {
     "programs": "whether a program uses a GPU",
     "jobs": "whether Slurm runs a job here",
@@ -190,7 +192,7 @@ def _jobs(run: Run) -> List[str]:
 
 
 def _users(run: Run) -> List[str]:
-    """Sessions with a terminal or a screen, less the one that this runs in."""
+    """Sessions with an open terminal or a screen, less the one that this runs in."""
     for _ in range(2):  # a session may end between the two questions
         listed = run("loginctl", "list-sessions", "--no-legend")
         if listed is None:  # no logind
@@ -199,23 +201,53 @@ def _users(run: Run) -> List[str]:
         ids = [one for one in ids if one.isalnum() and one != _own_session()][:MOST_SESSIONS]
         shown = run("loginctl", "show-session", *(f"--property={name}" for name in SESSION), *ids) if ids else ""
         if shown is not None:
-            return [sentence for block in shown.split("\n\n") for sentence in _session(block)]
+            inside = _in_sessions()
+            return [sentence for block in shown.split("\n\n") for sentence in _session(block, inside)]
     raise Unknown("loginctl does not show the sessions that it lists")
 
 
-def _session(block: str) -> Iterator[str]:
+def _session(block: str, inside: Mapping[str, Sequence[Tuple[str, str]]]) -> Iterator[str]:
     about = dict(line.partition("=")[::2] for line in block.splitlines())
+    at_work = inside.get(about.get("Id", ""), [])
+    # logind has the terminal of an SSH session from utmp: without utmp (Debian 13) it has none, and of a connection
+    # that commands share (ControlPersist, as Ansible has it) it has the last one, also when that is closed.
+    open_one = next((terminal for _, terminal in at_work if terminal), "")
+    idle = at_work and not open_one and all(name in SSHD for name, _ in at_work)
+    terminal = "" if idle else about.get("TTY") or open_one
     # systemd 256 and newer: root's sessions are of class user-early.
-    if about.get("Class", "").startswith("user") and about.get("TTY"):
+    if about.get("Class", "").startswith("user") and terminal:
         origin = f" from {_plain(about.get('RemoteHost', ''))}" if about.get("Remote") == "yes" else ""
         name, since = _plain(about.get("Name", "")), _plain(about.get("Timestamp", ""))
-        yield f"{name} on {_plain(about['TTY'])} since {since}{origin}"
+        yield f"{name} on {_plain(terminal)} since {since}{origin}"
+
+
+def _in_sessions() -> Dict[str, List[Tuple[str, str]]]:
+    """Session of logind's ► the name and the terminal of each of its processes that may be read."""
+    found: Dict[str, List[Tuple[str, str]]] = {}
+    for pid in _processes():
+        if session := _session_of(str(pid)):
+            found.setdefault(session, []).append((_comm(pid), _terminal(pid)))
+    return found
+
+
+def _terminal(pid: int) -> str:
+    """The terminal that a process belongs to; "" for none. proc_pid_stat(5): tty_nr."""
+    try:
+        device = int((PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[4])
+    except (OSError, IndexError, ValueError):
+        return ""
+    major, minor = os.major(device), os.minor(device)
+    return f"pts/{(major - TERMINALS[0]) * 256 + minor}" if major in TERMINALS else "a terminal" if device else ""
 
 
 def _own_session() -> str:
-    """The session of logind's that this process belongs to; "" for none."""
+    return _session_of("self")
+
+
+def _session_of(pid: str) -> str:
+    """The session of logind's that a process belongs to; "" for none."""
     try:
-        found = re.search(r"/session-([A-Za-z0-9]+)\.scope", (PROC / "self/cgroup").read_text(errors="replace"))
+        found = re.search(r"/session-([A-Za-z0-9]+)\.scope", (PROC / pid / "cgroup").read_text(errors="replace"))
     except OSError:
         return ""
     return found[1] if found else ""

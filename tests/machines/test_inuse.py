@@ -5,11 +5,16 @@ On a clone of the finished T4, with ECC as the change that needs a restart.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import finished
 import pytest
-from machines import Finished, gpuprep, inside, must, only, playing
+from machines import Finished, fresh, gpuprep, inside, must, only, playing
+from waiting import until
+
+from gpuprep import sim
 
 pytestmark = pytest.mark.e2e
 
@@ -78,3 +83,32 @@ def test_who_comes_while_the_driver_is_installed_is_seen_before_the_restart(mach
     inside(NAME, "systemctl stop e2e-late; rm -f /dev/nvidia-uvm")
     must("tune", copy.host, "--profile", wish.replace("disabled", "enabled"))
     assert boot() != before
+
+
+@pytest.mark.parametrize("os_name", ["debian13", "rocky9"])
+def test_who_has_a_terminal_is_seen_and_an_idle_connection_is_not(os_name: str, tmp_path: Path) -> None:
+    """logind has the terminal's name on neither system as it is: one has no utmp, and one keeps what is closed."""
+    with fresh(f"e2e-inuse-{os_name}", os_name, ["t4"]) as bare:
+        where, shared = sim.target(bare), ("-o", f"ControlPath={tmp_path}/shared")
+        login = (
+            "ssh", "-tt", "-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={where.known_hosts}",
+            "-i", str(where.identity_file), "-p", str(where.port), "-o", "ControlMaster=auto", "-o",
+            "ControlPersist=yes", *shared, f"{where.user}@{where.address}",
+        )  # fmt: skip
+
+        def plan() -> str:
+            return " ".join(must("plan", f"sim:{bare}", "--profile", "t4").stdout.split())
+
+        with subprocess.Popen([*login, "echo here; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as at:
+            try:
+                assert at.stdout
+                assert at.stdout.readline().strip() == b"here"
+                assert "in use by debian on pts/0 since" in plan()
+            finally:
+                at.terminate()
+        try:
+            until(lambda: "cat" not in inside(bare, "ps -eo comm").stdout.split(), "the shell has ended")
+            subprocess.run(["ssh", "-O", "check", *shared, "x"], check=True)
+            assert "in use" not in plan()
+        finally:
+            subprocess.run(["ssh", "-O", "exit", *shared, "x"], check=True)
