@@ -61,10 +61,10 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
 def run(name: str, arguments: Sequence[str]) -> int:
     """Runs a command with this process's stdin, stdout and stderr; returns its exit code."""
     tty = sys.stdin.isatty() and sys.stdout.isatty()
-    return _ended(command(name, arguments, tty=tty))
+    return ended(command(name, arguments, tty=tty))
 
 
-def _ended(
+def ended(
     line: Sequence[str],
     seconds: float = threading.TIMEOUT_MAX,
     streams: tuple[IO[bytes] | None, IO[bytes] | None, IO[bytes] | None] = (None, None, None),
@@ -97,7 +97,7 @@ def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subproces
         given.write(stdin.encode())
         given.seek(0)
         limited = ["prlimit", f"--fsize={MOST_OUTPUT}", "--", *line]
-        code = _ended(limited, OUTPUT_SECONDS, (given, out, err))
+        code = ended(limited, OUTPUT_SECONDS, (given, out, err))
         if code == -signal.SIGKILL:
             raise SimError(f"{arguments[0]} in {name} did not end within {OUTPUT_SECONDS:.0f} s", "reboot it")
         texts = []

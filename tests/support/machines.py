@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from gpuprep.errors import SimError
 from gpuprep.sim import inside as sim_inside
@@ -108,9 +109,16 @@ def inside(machine: str, command: str, *, check: bool = True) -> Done:
     except SimError as error:
         done = Done(2, "", error.what)
     else:
-        done = run(line)
+        with Path(os.devnull).open("rb") as nothing, TemporaryFile() as out, TemporaryFile() as err:
+            code = sim_inside.ended(line, streams=(nothing, out, err))
+            done = Done(code, *(_text(file) for file in (out, err)))
     assert not check or done.exit_code == 0, f"{machine}: {command}: exit {done.exit_code}\n{done.text[-4000:]}"
     return done
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 def changed_files(machine: str) -> list[str]:
