@@ -256,7 +256,7 @@ class DriverChange:
 
     status: str  # "pending" | "failed" | "going-back" | "restarting" | "back" | "stuck" (agent/rollback/saved.py)
     wanted: str  # the driver of the change, "610.43.02"
-    before: str  # the driver that is kept for going back
+    before: str  # the driver that is kept for going back; "": none that worked
     began: str  # UTC, ISO 8601
     ended: str = ""
     by: str = ""  # who went back: "itself" | "run" | "user"

@@ -126,7 +126,7 @@ def driver_change() -> Union[DriverChange, Missing, None]:
     return DriverChange(
         status=journal.status,
         wanted=journal.wanted,
-        before=saved.driver if saved else "",
+        before=saved.driver if saved and saved.worked else "",
         began=journal.began,
         ended=journal.ended,
         by=journal.by,

@@ -2,7 +2,7 @@
 
 save    < request  keep the driver of now
 arm     < request  a change begins: from here on every boot looks whether the driver works
-settle             a change ended: look once more, and forget it if the driver works
+settle             a change ended: look once more, and forget it if the driver works as the one before it did
 boot               the unit's: looks after the restart, and goes back where nothing works and the profile allows it
 await              waits until the boot's look, or the way back, needs nothing but a restart or nothing at all
 back --by WHO --cause TEXT    goes back now; says whether a restart is needed
@@ -123,11 +123,12 @@ def _boot_id() -> str:
 
 def _arm(change: Change) -> Dict[str, Any]:
     saved = kept.read_saved()
-    if saved is None or not saved.worked:
-        return {"armed": False}  # nothing tells what a driver that works shows here
+    if saved is None:
+        return {"armed": False}
     kept.write_journal(Journal(kept.PENDING, change.wanted, change.rollback, _boot_id(), now()))
-    _enable()
-    return {"armed": True}
+    if saved.worked:  # else nothing tells what a driver that works shows here
+        _enable()
+    return {"armed": saved.worked}
 
 
 def _enable() -> None:
@@ -153,7 +154,7 @@ def _settle() -> Dict[str, Any]:
     if saved is None or journal is None:
         return {"status": ""}
     driver = journal.wanted if journal.status == kept.PENDING else working.loaded_version()
-    faults = _faults(saved, driver)
+    faults = _faults(saved, driver) if saved.worked else []
     if not faults:
         kept.end_change()
         _disable()
@@ -166,8 +167,8 @@ def _boot() -> Dict[str, Any]:
         _disable()
         return _shown(journal)
     if journal.status == kept.PENDING:
-        if journal.boot == _boot_id():
-            return _shown(journal)  # the change is still at work
+        if journal.boot == _boot_id() or not saved.worked:
+            return _shown(journal)  # the change is still at work, or there is nothing to go back to
         faults = _wait_for(saved, journal.wanted) or unfinished(saved, journal.wanted, manager())
         if not faults:
             tell(f"driver {journal.wanted} works")

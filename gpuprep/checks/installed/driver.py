@@ -80,8 +80,11 @@ def _change(snapshot: Snapshot) -> list[Finding]:
     new = f"driver {change.wanted or 'of the change'}"
     if change.status == kept.PENDING:
         why = f"the change to {new} began on {change.began[:10]}, and nobody has seen it work yet"
-        remedy = "restart the machine: the host then looks at its driver by itself"
-        return [Finding("driver", "change", Status.UNKNOWN, expected, change.status, why, remedy, reboot=True)]
+        remedy = f"`{PROVISION}` goes on with it"
+        if change.before:
+            remedy = "restart the machine: the host then looks at its driver by itself"
+        reboot = bool(change.before)
+        return [Finding("driver", "change", Status.UNKNOWN, expected, change.status, why, remedy, reboot=reboot)]
     cause = f": {change.cause}" if change.cause else ""
     if change.status == kept.BACK:
         why = f"{new} was rolled back by the host itself on {change.ended[:10]}{cause}"

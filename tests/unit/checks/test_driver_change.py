@@ -35,6 +35,12 @@ def test_without_one_there_is_no_finding(nothing: Missing | None) -> None:
     [
         (change("pending"), Status.UNKNOWN, "nobody has seen it work yet", "restart the machine"),
         (
+            dataclasses.replace(change("pending"), before=""),  # the first driver: the host has none to compare with
+            Status.UNKNOWN,
+            "nobody has seen it work yet",
+            "gpuprep provision HOST",
+        ),
+        (
             change("back", ended=ENDED, by="itself", cause="CUDA does not start"),
             Status.FAIL,
             "driver 610.43.02 was rolled back by the host itself on 2026-11-30: CUDA does not start",
