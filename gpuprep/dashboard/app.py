@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import html
-import importlib
 import logging
 import re
 import socket
@@ -39,7 +38,7 @@ from gpuprep.listening import Connections, Listen
 from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
 from gpuprep.records.showable import strict_json
-from gpuprep.reports import FORMATS, readings, render
+from gpuprep.reports import FORMATS, module, readings, render
 from gpuprep.reports.templates import environment, with_code
 from gpuprep.store.readonly import ReadOnlyStore
 from gpuprep.untrusted.masking import masked
@@ -240,7 +239,7 @@ def application(board: Board, rules: Rules) -> ASGIApp:
 def warm() -> None:
     """Load the modules that the first page of each kind needs."""
     for style in FORMATS:
-        importlib.import_module(f"gpuprep.reports.{style}")
+        module(style)
     for name in OWN.list_templates():
         _environment().get_template(name)
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from gpuprep.records import RunRecord
 
 RECORDS = ("text", "json", "junit", "markdown", "html", "prometheus", "csv")  # of every command whose result is records
@@ -30,8 +32,13 @@ def render(record: RunRecord, style: str) -> str:
         raise ValueError(f"no such format: {style}")
     from gpuprep.records import showable  # not at the top: completion imports this module with every Tab
 
-    form = importlib.import_module(f"gpuprep.reports.{'documents' if style == 'json' else style}")
+    form = module(style)
     return showable.document(lambda shown: form.render(shown[0]), [record], whole=style in PROGRAMS)
+
+
+def module(style: str) -> ModuleType:
+    """The module of one of FORMATS."""
+    return importlib.import_module(f"gpuprep.reports.{'documents' if style == 'json' else style}")
 
 
 def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
@@ -51,7 +58,7 @@ def several(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     """
     if len(records) > 1 or style in ("text", "json") or records[0].command == DRIFT:
         return fleet_page(records, style, exit_code)
-    made: str = importlib.import_module(f"gpuprep.reports.{style}").render(records[0])
+    made: str = module(style).render(records[0])
     return made
 
 

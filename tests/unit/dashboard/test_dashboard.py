@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta, timezone
@@ -23,7 +24,7 @@ from records_for_tests import record
 from waiting import until
 
 from gpuprep import errors, reports
-from gpuprep.dashboard.app import application
+from gpuprep.dashboard.app import application, warm
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Rules
 from gpuprep.records import Finding, Status, Verdict
@@ -485,3 +486,8 @@ def test_no_question_reads_all_runs(tmp_path: Path) -> None:
     assert len(put) > 8
     for text, plan in put.items():
         assert not [step for step in plan if step.startswith(("SCAN runs", "SCAN findings", "SCAN measurements"))], text
+
+
+def test_what_the_first_pages_need_can_be_loaded_before() -> None:
+    warm()
+    assert all(reports.module(style) in sys.modules.values() for style in reports.FORMATS)
