@@ -72,9 +72,7 @@ Run = Callable[..., CommandResult]  # Host.run, or listen
 
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False, alone: bool = False) -> Snapshot:
-    """All facts of `host`. `alone`: no probe that measures follows. Raises AgentFailed if the agent does not answer with
-    a Snapshot.
-    """
+    """All facts of `host`. `alone`: no probe that measures follows. Raises AgentFailed if the answer is no Snapshot."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     asked = to_json(dataclasses.replace(request, asked_at=now))
     return _ask(host, Snapshot, ["facts"], asked, become=become, timeout=FACTS_TIMEOUT, at_once=True, alone=alone)
