@@ -29,7 +29,7 @@ DEVICES = ("/dev/nvidia-uvm", "/dev/nvidia-modeset")
 SLURM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
 SLURM_PROCESSES = ("slurmd", "slurmstepd")
 JOB_STATES = "CONFIGURING,RUNNING,SUSPENDED,STOPPED,COMPLETING"  # of jobs that have nodes
-SESSION = ("Id", "Name", "TTY", "Timestamp", "Remote", "RemoteHost", "Class")
+SESSION = ("Id", "Name", "TTY", "Timestamp", "Remote", "RemoteHost", "Class", "State")
 SSHD = ("sshd", "sshd-session")  # the latter from OpenSSH 9.8 on
 TERMINALS = range(136, 144)  # major numbers of /dev/pts
 ASKED = {
@@ -210,9 +210,11 @@ def _session(block: str, inside: Mapping[str, Sequence[Tuple[str, str]]]) -> Ite
     about = dict(line.partition("=")[::2] for line in block.splitlines())
     at_work = inside.get(about.get("Id", ""), [])
     # logind has the terminal of an SSH session from utmp: without utmp (Debian 13) it has none, and of a connection
-    # that commands share (ControlPersist, as Ansible has it) it has the last one, also when that is closed.
+    # that commands share (ControlPersist, as Ansible has it) it has the last one, also when that is closed. A session
+    # whose user has logged out is `closing` as long as a program goes on, such as the gpg-agent that dnf leaves.
     open_one = next((terminal for _, terminal in at_work if terminal), "")
-    idle = at_work and not open_one and all(name in SSHD for name, _ in at_work)
+    left = about.get("State") == "closing" or all(name in SSHD for name, _ in at_work)
+    idle = at_work and not open_one and left
     terminal = "" if idle else about.get("TTY") or open_one
     # systemd 256 and newer: root's sessions are of class user-early.
     if about.get("Class", "").startswith("user") and terminal:

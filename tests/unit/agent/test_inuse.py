@@ -25,6 +25,7 @@ Timestamp=Sun 2026-11-29 10:12:01 UTC
 Remote=yes
 RemoteHost=10.0.0.7
 Class=user
+State=active
 
 Name=root
 TTY=
@@ -180,33 +181,37 @@ def test_users_with_a_terminal_are_named_and_the_own_session_is_not(proc: Path) 
     asked: list[str] = []
     said = {"loginctl list-sessions": "c7 0 root - pts/0\n 12 1000 bob - pts/3\n13 0 root\n", "loginctl show": SESSIONS}
     assert inuse.state(answers(said, asked))["users"] == [BOB, "root on ttyS0 since Sun 2026-11-29 10:14:01 UTC"]
-    assert asked[-1].endswith(" --property=Class 12 13")
+    assert asked[-1].endswith(" --property=State 12 13")
 
 
 SSHD = [("sshd", 0), ("sshd", 0)]
 
 
 @pytest.mark.parametrize(
-    ("told", "processes", "named"),
+    ("told", "state", "processes", "named"),
     [
-        ("pts/3", SSHD, []),
-        ("pts/3", [("sshd-session", 0), ("sshd-session", 0)], []),
-        ("pts/3", [*SSHD, ("bash", 34819)], [BOB]),
-        ("pts/3", [*SSHD, ("ba) sh (", 34819)], [BOB]),
-        ("", [*SSHD, ("bash", 34819)], [BOB]),
-        ("", [*SSHD, ("bash", 35075)], [BOB.replace("pts/3", "pts/259")]),
-        ("", [*SSHD, ("agetty", 1089)], [BOB.replace("pts/3", "a terminal")]),
-        ("pts/3", [("train", 0)], [BOB]),
-        ("pts/3", [], [BOB]),
-        ("", [*SSHD, ("sftp-server", 0)], []),
+        ("pts/3", "active", SSHD, []),
+        ("pts/3", "active", [("sshd-session", 0), ("sshd-session", 0)], []),
+        ("pts/3", "active", [*SSHD, ("bash", 34819)], [BOB]),
+        ("pts/3", "active", [*SSHD, ("ba) sh (", 34819)], [BOB]),
+        ("", "active", [*SSHD, ("bash", 34819)], [BOB]),
+        ("", "active", [*SSHD, ("bash", 35075)], [BOB.replace("pts/3", "pts/259")]),
+        ("", "active", [*SSHD, ("agetty", 1089)], [BOB.replace("pts/3", "a terminal")]),
+        ("pts/3", "active", [("lxsession", 0)], [BOB]),
+        ("pts/3", "closing", [("gpg-agent", 0)], []),
+        ("pts/3", "closing", [("tmux: server", 0), ("bash", 34819)], [BOB]),
+        ("pts/3", "active", [], [BOB]),
+        ("pts/3", "closing", [], [BOB]),
+        ("", "active", [*SSHD, ("sftp-server", 0)], []),
     ],
     ids=[
         "a shared connection whose terminal is closed", "the same of a newer OpenSSH", "a shell", "a name like a stat",
-        "a shell, without utmp", "of many terminals", "a line", "logged out, and a job goes on", "not shown", "scp",
+        "a shell, without utmp", "of many terminals", "a line", "a screen", "logged out, and dnf left a program",
+        "logged out of tmux", "not shown", "logged out, not shown", "scp",
     ],
 )  # fmt: skip
 def test_who_is_at_a_terminal_is_read_from_the_processes(
-    proc: Path, told: str, processes: Sequence[tuple[str, int]], named: list[str]
+    proc: Path, told: str, state: str, processes: Sequence[tuple[str, int]], named: list[str]
 ) -> None:
     """logind has it from utmp: never on a system without that, and of a shared connection for too long."""
     for pid, (name, terminal) in enumerate(processes, start=70):
@@ -217,6 +222,7 @@ def test_who_is_at_a_terminal_is_read_from_the_processes(
     (proc / "99/cgroup").write_text("0::/user.slice/user-0.slice/session-c7.scope\n")
     (proc / "99/stat").write_text("99 (bash) S 1 99 99 34820 -1 4194560 0\n")
     shown = SESSIONS.partition("\n\n")[0].replace("TTY=pts/3", f"TTY={told}")
+    shown = shown.replace("State=active", f"State={state}")
     assert (
         look({"loginctl list-sessions": "c7 0 root - pts/4\n12 1000 bob\n", "loginctl show": shown})["users"] == named
     )
