@@ -127,7 +127,9 @@ def _message(result: Mapping[str, Any]) -> str:
     if message != "non-zero return code":
         return message
     command = result.get("cmd")
-    shown = " ".join(map(_text, command[:100])) if isinstance(command, list) else _text(command)
+    if isinstance(command, list):  # without programs, which are sent as one word of many lines
+        command = " ".join(word for word in map(_text, command[:100]) if "\n" not in word)
+    shown = _text(command)
     first = (shown[:LOOKED_AT].strip().splitlines() or [""])[0]
     return f"exit code {_text(result.get('rc'))} of `{first[:100]}{'…' if len(first) > 100 else ''}`"
 

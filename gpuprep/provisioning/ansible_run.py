@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprep.errors import GpuprepError, HostUnreachable, Interrupted, ProvisionFailed
+from gpuprep.errors import GpuprepError, HostError, HostUnreachable, Interrupted, ProvisionFailed
 from gpuprep.paths import private_folder
 from gpuprep.provisioning import ansible_environment
 from gpuprep.provisioning.ansible_events import RESTART, Events, Progress
@@ -31,6 +31,8 @@ __all__ = ["NOT_NEEDED", "Failure", "Progress", "run"]
 
 NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, tasks=(), log="", seconds=0.0)
 
+# What Ansible says of a host where it could make no folder for its files, and that it then calls unreachable.
+NO_FOLDER = "Failed to create temporary directory"
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
 KEEPER_SECONDS = 3.0  # after which a keeper that was told to end is no longer waited for
@@ -245,6 +247,14 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
                 f"{target.name}: the machine did not come back from its restart: {before.message}",
                 "look at the machine's console (of a cloud: its serial console); when ssh reaches it again, run the"
                 " same command again: it continues from there",
+                log=str(log),
+            )
+        if NO_FOLDER in message:  # the connection is there
+            return HostError(
+                f"{target.name}: the home of the login there cannot be written to, where Ansible keeps its files",
+                "`df -h ~; df -i ~; findmnt -T ~` as that user shows why: it needs room, and to be mounted for writing;"
+                " then run the same command again",
+                where=target.name,
                 log=str(log),
             )
         message += f"; before that, step {before.step!r} failed: {before.message}" if before else ""

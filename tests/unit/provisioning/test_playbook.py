@@ -123,6 +123,37 @@ def test_a_failed_step_shows_its_own_last_lines(run: Run) -> None:
         assert part in error.explain()
 
 
+def test_a_failed_program_that_was_sent_is_told_by_its_name(run: Run) -> None:
+    outcome = run(
+        """
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Look
+              ansible.builtin.command: {argv: [sh, -c, "#!/bin/sh\\nexit 3\\n", look.sh, /opt]}
+        """
+    )
+    assert isinstance(outcome, ansible_run.Failure)
+    assert "exit code 3 of `sh -c look.sh /opt`" in outcome.error.what
+
+
+def test_a_home_where_ansible_can_write_nothing_is_no_lost_connection(run: Run) -> None:
+    outcome = run(
+        """
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Write it
+              ansible.builtin.copy: {dest: /tmp/x, content: x, mode: "0644"}
+        """,
+        variables={"ansible_remote_tmp": "/proc/nobody"},
+    )
+    assert isinstance(outcome, ansible_run.Failure)
+    assert not isinstance(outcome.error, errors.HostUnreachable)
+    assert "the home of the login there cannot be written to" in outcome.error.what
+    assert "findmnt -T ~" in outcome.error.hint
+
+
 def test_no_secret_is_left_in_any_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "token-of-the-user")
     seen = run.folder / "seen"
