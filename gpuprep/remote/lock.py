@@ -134,10 +134,17 @@ class HostLock:
                 f"install a newer one ({NEWER_PYTHON}), then run again",
                 where=self._where,
             )
-        message = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]
+        if word == "refused":
+            return HostError(
+                f"cannot lock {self._where}: {one_line(rest, TOLD_LETTERS)}",
+                f"look at {folder} there; it and its file must be root's alone",
+                where=self._where,
+            )
+        message = (process.read_error().strip().splitlines() or ["no message"])[-1]
         return HostError(
-            f"cannot lock {self._where}: {one_line(message, TOLD_LETTERS)}",
-            f"look at {folder} there; it and its file must be root's alone",
+            f"cannot lock {self._where}: python3 there does not run our program: {one_line(message, TOLD_LETTERS)}",
+            "`sudo sh -c 'command -v python3'` there names the python3 that comes first; remove it or repair it (the"
+            " system's own is /usr/bin/python3), then run again",
             where=self._where,
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from gpuprep.errors import GpuprepError, HostUnreachable
+from gpuprep.errors import GpuprepError, HostError, HostUnreachable
 from gpuprep.remote.connection import Errors, Process, RawResult, all_of_it, took_too_long
 from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
 from gpuprep.remote.types import Target, login
@@ -124,6 +124,13 @@ class SshConnection:
                 channel.exec_command(marked.for_shell())
         except GpuprepError:
             raise
+        except paramiko.ChannelException as error:  # the connection is there, and sshd opens no session on it
+            raise HostError(
+                f"{self.where}: its sshd refuses one more session on this connection",
+                "gpuprep needs several at a time: set `MaxSessions 10` (the default) where `sudo grep -rni maxsessions"
+                " /etc/ssh` shows a smaller one, `sudo systemctl reload ssh` (Red Hat: sshd), then run again",
+                where=self.where,
+            ) from error
         except Exception as error:  # paramiko hands on whatever the host's bytes made its own thread raise
             raise HostUnreachable(
                 f"{self.where}: the connection was lost: {one_line(str(error), TOLD_LETTERS)}",

@@ -388,6 +388,17 @@ def write_config(home: Path, server: Sshd) -> None:
     )
 
 
+def test_an_sshd_that_allows_one_session_at_a_time(serve: Serve) -> None:
+    server = serve("MaxSessions 1")
+    server.trust()
+    with remote.Host(server.target()) as host:
+        first = host.start("cat")
+        with pytest.raises(errors.HostError, match="its sshd refuses one more session") as caught:
+            host.run("true")
+        first.close()
+    assert "MaxSessions" in caught.value.hint
+
+
 def test_an_alias_of_the_ssh_configuration(trusted: Sshd, home: Path) -> None:
     write_config(home, trusted)
     with remote.Host(remote.Target("lab")) as host:

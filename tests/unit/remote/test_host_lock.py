@@ -128,6 +128,20 @@ def test_a_place_that_cannot_be_locked(connect: Connect, tmp_path: Path) -> None
         pass
 
 
+def test_a_python3_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "python3"
+    broken.write_text("#!/bin/sh\necho 'Fatal Python error: no codec' >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with (
+        remote.Host(remote.Target("box", local=True)) as host,
+        pytest.raises(errors.HostError, match="python3 there does not run our program: Fatal Python error") as caught,
+        remote.HostLock("box", ALICE, host.start, lock_file=str(tmp_path / "lock")),
+    ):
+        pass
+    assert "command -v python3" in caught.value.hint
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_lock_outlives_a_killed_controller(
     connect: Connect, tmp_path: Path, request: pytest.FixtureRequest, how: signal.Signals
