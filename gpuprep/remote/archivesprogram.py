@@ -107,6 +107,8 @@ def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
         held &= set(re.findall(r"(?m)^(?:Inst|Remv) (\S+)", steps))
     complaints = complaints.replace(f"{parts}/own-", "/etc/apt/sources.list.d/")  # where its copy is from
     said = [line for line in complaints.splitlines() if line.startswith(("E: ", "W: "))]
+    # Last: apt also says so of a list that it could not fetch, before it says that.
+    said.sort(key=lambda line: line.endswith(" is not signed."))
     answer.update(offers=lines, said=said, held=sorted(held))
 
 
