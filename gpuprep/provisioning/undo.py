@@ -86,6 +86,7 @@ class Undo:
     driver_loaded: bool
     driver_on_disk: bool
     known: bool  # there is a ledger
+    driver_before: bool  # a driver worked there before gpuprep
     gpus: Mapping[str, Mapping[str, str]]  # uuid ► its settings now, as the ledger has them
     texts: Mapping[str, str]  # path ► what a file has now that is removed or changed: somebody may have edited it
 
@@ -187,6 +188,7 @@ class _Lister:
             self.state["driver_loaded"] is True,
             self.state["driver_on_disk"] is True,
             self.known,
+            self.known and bool(self.before["gpus"]),
             self.now["gpus"],
             {path: _text(about) for path, about in self.now["files"].items() if path in paths and "text" in about},
         )

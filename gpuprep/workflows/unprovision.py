@@ -199,6 +199,7 @@ def _play(run: Run, listed: Undo, *, restart: bool) -> None:
         "gpu_preflight_undo": [dataclasses.asdict(work) for work in listed.works],
         "gpu_preflight_undo_folders": list(listed.folders),
         "gpu_preflight_undo_restart": LOADED if restart and may_restart else "",
+        "gpu_preflight_undo_driver": listed.driver_before,
         "gpu_driver_allow_reboot": may_restart,
         "gpu_driver_when_busy": run.options.in_role,
         "gpuprep_run_id": run.run_id,

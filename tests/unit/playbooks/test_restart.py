@@ -8,11 +8,12 @@ from typing import Any
 from places import COLLECTION
 from rolevalues import played, printing
 
-# In place of the modules that look at the machine: an empty next boot, and who the file of the step names.
+# In place of the modules that look at the machine: a next boot without a driver, and who the file of the step names.
 PLAYED = {
     "next_boot": """
 from ansible.module_utils.basic import AnsibleModule
-AnsibleModule(argument_spec={"driver": {"type": "bool"}}, supports_check_mode=True).exit_json(faults=[])
+module = AnsibleModule(argument_spec={"driver": {"type": "bool"}}, supports_check_mode=True)
+module.exit_json(faults=["no module"] if module.params["driver"] else [])
 """,
     "in_use": """
 import json, os
@@ -50,13 +51,15 @@ def test_a_machine_that_came_into_use_is_not_restarted(tmp_path: Path) -> None:
         step("used", used),
         step("go", used, gpu_driver_when_busy="go"),
         step("forbidden", used, gpu_driver_allow_reboot=False),
+        step("lost", nobody, gpu_driver_none_after_restart=False),
     ]
-    variables = {"gpu_driver_reboot_reasons": ["ECC waits for it"]}
+    variables = {"gpu_driver_reboot_reasons": ["ECC waits for it"], "gpu_driver_none_after_restart": True}
     done, said = played(tmp_path, {"vars": variables, "tasks": tasks}, collections=tmp_path / "told")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ITSELF in said["nobody"]
     assert ITSELF in said["go"]
     assert said["forbidden"].startswith("A reboot is needed, and is not allowed")
+    assert said["lost"].endswith("because the next boot would lose its GPU: no module")
     assert said["used"].startswith(
         "The machine was not restarted (ECC waits for it), because it is in use: python3 (process 812, alice);"
         " who is logged in is not known: {{ 7 * 191 }}. What to do:"

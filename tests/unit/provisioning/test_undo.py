@@ -115,7 +115,7 @@ def test_what_gpuprep_installed_goes_with_its_files_last_step_first() -> None:
     assert paths(work(listed, "agent")) == [AGENT]
     assert paths(work(listed, "")) == [HOLDS]
     assert [one.step for one in listed.works] == ["cuda", "agent", "driver", ""]
-    assert listed.restarts
+    assert (listed.restarts, listed.driver_before) == (True, False)
     assert [step.may_reboot for step in listed.plan("t4").steps] == [False, False, True, False]
 
 
@@ -344,6 +344,8 @@ def test_a_driver_that_was_there_keeps_its_options_until_a_restart() -> None:
         state(now, machine(packages=packages), steps={path: "driver"}, driver_loaded=True, driver_on_disk=True)
     )
     assert (work(listed, "driver").remove, listed.restarts) == ([], False)
+    worked = machine(packages=packages, gpus={GPU: {}})
+    assert undo(state(now, worked)).driver_before
     assert "until the machine is restarted" in listed.kept[0]
 
 
