@@ -405,6 +405,11 @@ class History:
         else:
             self.changed[name] = step
 
+    def broken_off(self, name: str) -> None:
+        """A removal by gpuprep did not end. apt forgets first that the package came as a dependency."""
+        if name in self.installed:
+            self.installed[name]["auto"] = False
+
 
 def history_apt(folder: Path = Path("/var/log/apt")) -> History:
     """Each step is a stanza of history.log; older ones are in history.log.N.gz."""
@@ -438,6 +443,8 @@ def _stanza(history: History, stanza: str) -> None:
                 history.install(full, step, rest.endswith(", automatic"))
             elif action != "Reinstall":
                 history.change(full, step)
+                if action in ("Remove", "Purge") and "End-Date" not in fields and step is not None:
+                    history.broken_off(full)
 
 
 def _step(words: str) -> Optional[str]:

@@ -25,6 +25,7 @@ def test_the_collection_has_the_same_file() -> None:
 # ---------------------------------------------------------------- the package manager's history
 
 OURS = "apt-get -y -o GPUprep::Step=1 -o GPUprep::Part=driver install nvidia-driver"
+PURGE = "apt-get -y -o GPUprep::Step=1 -o GPUprep::Part=driver purge gcc"
 OLD = "apt-get -y -o GPUprep::Step=1 install nvidia-driver"
 
 
@@ -70,6 +71,20 @@ def test_older_histories_come_first_and_a_damaged_one_is_left_out(tmp_path: Path
     apt(("apt install gcc", "Install: gcc:amd64 (1)"), folder=tmp_path, name="history.log.10.gz")
     (tmp_path / "history.log.1.gz").write_bytes(b"\x1f\x8bno")
     assert ledger.history_apt(tmp_path).installed["gcc"]["ours"]
+
+
+@pytest.mark.parametrize(("line", "ended", "auto"), [
+    (PURGE, False, False), (PURGE, True, True), ("apt-get purge gcc", False, True),
+])  # fmt: skip
+def test_a_removal_that_was_broken_off_had_apt_forget_what_is_a_dependency(
+    tmp_path: Path, line: str, ended: bool, auto: bool
+) -> None:
+    """Otherwise it would look as if somebody had marked it as installed by hand."""
+    apt((OURS, "Install: gcc:amd64 (1, automatic)"), (line, "Purge: gcc:amd64 (1)"), folder=tmp_path)
+    path = tmp_path / "history.log"
+    if not ended:
+        path.write_text(path.read_text().rpartition("End-Date")[0])
+    assert ledger.history_apt(tmp_path).installed["gcc"]["auto"] is auto
 
 
 def test_what_gpuprep_changed_and_nobody_else_after_it(tmp_path: Path) -> None:
