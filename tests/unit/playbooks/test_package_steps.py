@@ -106,3 +106,22 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
         "--reinstall --no-install-recommends --allow-change-held-packages --no-remove installed there there=1",
     ]
     assert all("-o DPkg::Lock::Timeout=0 " in line for line in log.read_text().splitlines())
+
+
+def test_what_was_about_to_go_goes_when_a_step_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut in a removal apt would have to remove packages, and may not."""
+    (tmp_path / "sound.json").write_text(json.dumps({**STATES["sound"], "msg": ""}))
+    folder, log = tmp_path / "bin", tmp_path / "log"
+    folder.mkdir()
+    rows = "deinstall half-installed gcc-13", "purge half-installed nvcc:i386", "install half-installed dkms"
+    program(folder / "dpkg-query", "printf '%s\\n' '" + "' '".join((*rows, "deinstall config-files old")) + "'")
+    program(folder / "dpkg", f'echo "$@" >>{log}')
+    program(folder / "apt-get", f"echo apt-get >>{log}")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    tasks = [step("completed", "complete_apt", str(tmp_path / "sound.json"))]
+    variables = {"gpu_preflight_package_manager": "apt", "gpu_preflight_lock_timeout": 0}
+    told = collection_that_is_told(tmp_path / "told")
+    done, said = played(tmp_path, {"vars": variables, "tasks": tasks}, collections=told)
+    assert said == {"completed": "done"}, done.stdout + done.stderr
+    configured, removed, installed = log.read_text().splitlines()
+    assert (configured.split()[-1], removed, installed) == ("--pending", "--purge gcc-13 nvcc:i386", "apt-get")
