@@ -147,3 +147,44 @@ def test_all_that_gpuprep_can_do_is_taken_back_and_can_be_done_again(os_name: st
         must("provision", *wish, "--no-validate")
         must("unprovision", host, "--yes")
         taken_back(machine, before)
+
+
+BOOT = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running"
+
+
+def boot_of(machine: str) -> str:
+    """The boot's id where the machine is up; "" while it is not."""
+    said = inside(machine, BOOT, check=False).stdout.split()
+    return said[0] if said[1:] in (["running"], ["degraded"]) else ""
+
+
+def started_again(machine: str, command: str) -> None:
+    was = boot_of(machine)
+    inside(machine, command, check=False)
+    until(lambda: boot_of(machine) not in ("", was), "the machine is up again", 300)
+
+
+# Debian's own driver, as somebody installs it by hand.
+BY_HAND = """
+sed -i 's/^Components: main$/& contrib non-free non-free-firmware/' /etc/apt/sources.list.d/debian.sources
+apt-get -qq update && apt-get -y -qq install --no-install-recommends linux-headers-$(uname -r) nvidia-kernel-dkms \
+  nvidia-smi libcuda1 && apt-mark hold nvidia-smi
+"""
+
+
+@pytest.mark.only_all
+def test_a_driver_that_was_there_before_stays_as_it_was(tmp_path: Path) -> None:
+    with fresh("e2e-undo-theirs", finished.OS, ["t4"]) as machine:
+        compile_quickly(machine)
+        host = f"sim:{machine}"
+        inside(machine, BY_HAND)
+        started_again(machine, "systemctl reboot")
+        inside(machine, "nvidia-smi -L")
+        before = state(machine)
+        profile = tmp_path / "without.yml"
+        parts = "cuda: {version: none}\ncudnn: {version: none}\ncodec: {ffmpeg: none}\n"
+        profile.write_text(f"extends: t4\ndescription: the driver\n{parts}")
+        must("provision", host, "--profile", str(profile), "--no-validate")
+        must("unprovision", host, "--yes")
+        taken_back(machine, before)
+        assert inside(machine, "nvidia-smi -L").stdout.startswith("GPU 0")
