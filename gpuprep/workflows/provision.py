@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks, doctor
+from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import loading, probes
@@ -32,6 +33,7 @@ from gpuprep.records import (
     Snapshot,
     Source,
     Status,
+    Step,
 )
 from gpuprep.records.baseline import Measured
 from gpuprep.records.evidence.shared import Probe
@@ -439,6 +441,10 @@ def _chosen(plan: Plan, options: Options) -> Plan:
         raise PlanRefused([reason], "nothing was changed on the host", where=plan.host)
     if not left_out:
         return plan
+    # Each provision records it at its end. One that was broken off just before leaves nothing else to do.
+    unrecorded = tuple(reason for step in plan.steps for reason in step.reasons if PROVENANCE in reason)
+    if unrecorded and not kept:
+        kept = (Step("gpu_preflight", "Record what is installed, from where, and by which run", unrecorded),)
     note = f"left out by --only or --skip: {', '.join(left_out)}"
     return dataclasses.replace(plan, steps=kept, notes=(*plan.notes, note))
 

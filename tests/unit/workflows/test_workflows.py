@@ -148,6 +148,18 @@ def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
     assert any("left out" in note for note in made.plan.notes)
 
 
+@pytest.mark.parametrize(("provenance", "steps"), [(None, ["gpu_preflight"]), (FINISHED.provenance, [])])
+def test_a_run_that_was_broken_off_before_its_record_is_ended_by_the_same_command(
+    provenance: Any, steps: list[str], stage: Stage
+) -> None:
+    """The agent is not there, as after the first --only driver."""
+    stage.script.snapshots = [dataclasses.replace(FINISHED, provenance=provenance, agent_installed_version=None)]
+    made = stage(provision.plan, only=("driver",))
+    assert made.plan is not None
+    assert [step.role for step in made.plan.steps] == steps
+    assert all("who installed what" in step.reasons[0] for step in made.plan.steps)
+
+
 # The steps of the run, and those that the refusal of a disk with 30 MiB free names: of these steps, those not yet done.
 FULL = [
     (BARE, {}, "driver, cuda, cudnn, codec"),
