@@ -414,7 +414,7 @@ NO_LOCK = {
     "drips-noise": (lambda s: s.drip(b"x\n", 0.005), "did not answer within"),
     "endless-noise": (lambda s: (s.flood(1), s.end()), "prints more than 64 KiB at login"),
     "escapes": (lambda s: (s.say(b"refused " + ESCAPES * 900 + b"\n"), s.end()), "cannot lock box"),
-    "garbage": (lambda s: (s.say(b"\xff\xfe\n"), s.end(3)), "cannot lock box: no message"),
+    "garbage": (lambda s: (s.say(b"\xff\xfe\n"), s.end(3)), "python3 there does not run our program: no message"),
     "errors": (lambda s: (s.say(b""), s.channel.sendall_stderr(b"e" * 90_000 + ESCAPES), s.end()), "cannot lock"),
     "no-python": (lambda s: (s.say(b"python\n"), s.end(3)), "there is no python3"),
     "hangs-up": (lambda s: s.transport.close(), "box: "),
