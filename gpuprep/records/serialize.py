@@ -245,12 +245,23 @@ def _made_fit(value: Any) -> Any:
     return value
 
 
+# Hosts of a fleet say mostly the same: of a thousand records each text is in memory once. Not sys.intern, whose texts
+# Python 3.12 never gives back.
+SHARED_LETTERS, MOST_SHARED = 200, 1 << 16
+_shared: dict[str, str] = {}
+
+
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise _Misfit(f"want text, got {shown(value)}")
     if len(value) > TEXT_LETTERS:
         value = f"{value[:TEXT_LETTERS]}… ({len(value) - TEXT_LETTERS} more letters)"
-    return value if value.isprintable() else visible(value)
+    if not value.isprintable():
+        return visible(value)
+    if len(_shared) >= MOST_SHARED:
+        _shared.clear()
+    text: str = value if len(value) > SHARED_LETTERS else _shared.setdefault(value, value)
+    return text
 
 
 def _float(value: Any) -> float:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from places import ROOT, TESTS
 
 from gpuprep import records
-from gpuprep.records import evidence
+from gpuprep.records import evidence, serialize
 from gpuprep.records.evidence import kinds
 from gpuprep.workflows import record_file, rejudge
 
@@ -208,3 +208,16 @@ def test_damage_of_any_kind_is_read(probe: str, data: st.DataObject) -> None:
     names = [key_of(spec) for spec in dataclasses.fields(kind)]
     values = data.draw(st.dictionaries(st.sampled_from(names), JSON))
     assert isinstance(read(probe, values), kind)
+
+
+def test_what_hosts_say_alike_is_in_memory_once() -> None:
+    def told(text: str) -> str:
+        document = {"status": text, "wanted": "", "before": "", "began": ""}
+        return records.from_json_value(records.DriverChange, document).status
+
+    one, other = (told("".join(["a", " text", " of a host"])) for _ in range(2))
+    assert one is other
+    for number in range(serialize.MOST_SHARED + 1):
+        told(f"another {number}")
+    assert len(serialize._shared) <= serialize.MOST_SHARED
+    assert told("x" * (serialize.SHARED_LETTERS + 1)) not in serialize._shared
