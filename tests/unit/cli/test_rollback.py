@@ -57,7 +57,7 @@ def names(folder: Path) -> list[str]:
 def test_a_host_that_does_not_answer_keeps_no_other_from_going_back(run: Shell, went: Path) -> None:
     code, out, err = run(*words(went, "--yes", "--json"))
     runs = json.loads(out)["runs"]
-    assert code == 3
+    assert code == 3, err
     assert [(one["host"], one["exit_code"]) for one in runs] == [("gpu-1", 0), ("gpu-2", 3), ("gpu-3", 0)]
     assert names(went) == ["gpu-1", "gpu-3"]
     assert "Error: gpu-2: 10.0.0.2 refuses connections on port 22" in err
