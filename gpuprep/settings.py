@@ -27,6 +27,7 @@ MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "almal
 MIRROR_KEYS = ("nvidia_key", "container_toolkit_key")
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "keep_days", "builds")
+MOST_DAYS = 36_500  # as history prune takes
 FILE = reader.Kind("settings file", optional=True)
 # One word: apt and dnf read addresses of repositories from a line of a file.
 MIRROR_URL = re.compile(r"(?:https?|file)://[!-~]+")
@@ -87,16 +88,17 @@ class _Judge:
                 store = url.value
             else:
                 self._wrong(url, "store", "the URL of a database, for example sqlite:////srv/gpuprep.db")
-        forks, keep_days = self._number(values, "forks"), self._number(values, "keep_days")
+        forks, keep_days = self._number(values, "forks"), self._number(values, "keep_days", MOST_DAYS)
         return SiteConfig(mirrors, store, forks, keep_days, self._builds(values.get("builds")))
 
-    def _number(self, values: dict[str, Node], key: str) -> int | None:
+    def _number(self, values: dict[str, Node], key: str, most: int | None = None) -> int | None:
         node = values.get(key)
         if node is None:
             return None
-        if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value >= 1:
-            return node.value
-        self._wrong(node, key, "a whole number from 1")
+        value = node.value
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= (most or value):
+            return value
+        self._wrong(node, key, f"a whole number from 1 to {most}" if most else "a whole number from 1")
         return None
 
     def _builds(self, node: Node | None) -> Builds:

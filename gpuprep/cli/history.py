@@ -392,7 +392,7 @@ def part(name: str, output: Output, store: str | None) -> None:
 @history.command("prune", short_help="Delete old runs that nothing refers to")
 @click.option(
     "--keep-days",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 36_500),
     help="Keep all runs of this many days.  [default: keep_days of config.yml]",
 )
 @click.option(

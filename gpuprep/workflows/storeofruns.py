@@ -104,9 +104,6 @@ def existing(named: str | None) -> Store:
     return store
 
 
-MOST_DAYS = 36_500  # a hundred years: before the first run
-
-
 @dataclass(frozen=True)
 class Pruned:
     before: str  # UTC; runs that began earlier went
@@ -121,7 +118,7 @@ def prune(
 
     `names`: only of these hosts; None: of all. `dry`: delete nothing. Raises StoreError.
     """
-    before = (datetime.now(timezone.utc) - timedelta(days=min(keep_days, MOST_DAYS))).isoformat(timespec="seconds")
+    before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
     old = store.prunable(before, keep_last, names)
     removed = old if dry else store.prune(old)
     folders = retention.log_folders(state_dir() / "runs", removed)

@@ -413,7 +413,7 @@ def test_a_stdout_that_takes_nothing_is_no_inner_error(words: tuple[str, ...], t
         (("validate", "192.0.2.1", "-p", "t4", "--only", ""), "--only is empty"),
         (("validate", "192.0.2.1", "-p", "t4", "--ssh-key", "/nowhere/key"), "there is no such file"),
         (("validate", "h/..", "-p", "t4"), "'h/..' is not a valid HOST"),
-        (("history", "prune", "--keep-days", "0"), "not in the range"),
+        (("history", "prune", "--keep-days", "99999999999"), "not in the range"),
         (("history", "--limit", "99999999999999999999"), "not in the range"),
         (("codec", "check", "--profile", "t4", "--", "sudo", "ffmpeg", "-i", "a", "b"), "what is 'sudo'?"),
         (("codec", "check", "--profile", "t4", "--", "ffmpeg", "-i", "a"), "the command has no output"),

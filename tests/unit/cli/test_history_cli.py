@@ -234,7 +234,6 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
     prune = ("history", "prune", "--keep-days", "365", "--keep-last", "1")
     code, _, err = gpuprep("history", "prune")
     assert (code, "--keep-days" in err, "keep_days in config.yml" in err) == (2, True, True)
-    assert gpuprep("history", "prune", "--keep-days", "9" * 12)[0] == 0  # a year before the first
     code, out, _ = gpuprep(*prune, "--dry-run")
     assert (code, "2 runs" in out, "would be deleted, and 1 log folders" in out) == (0, True, True)
     assert len(store.runs()) == 4

@@ -50,7 +50,8 @@ def test_all_keys(tmp_path: Path) -> None:
     [
         ("forks: many\n", ["1: forks: 'many' is not allowed"]),
         ("forks: 0\n", ["1: forks: '0' is not allowed"]),
-        ("keep_days: 0\n", ["1: keep_days: '0' is not allowed, want a whole number from 1"]),
+        ("keep_days: 0\n", ["1: keep_days: '0' is not allowed, want a whole number from 1 to 36500"]),
+        ("keep_days: 99999999999\n", ["1: keep_days: '99999999999' is not allowed"]),
         ("forks: true\n", ["1: forks: "]),
         ("store: 5\n", ["1: store: "]),
         ("\nforkz: 1\n", ["2: forkz: unknown key, allowed: mirrors, store, forks, keep_days, builds"]),
