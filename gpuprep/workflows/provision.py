@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks, doctor
-from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import loading, probes
@@ -240,7 +239,7 @@ def _plan(run: ProfileRun, host: Host) -> Planned:
     facts = run.draft.before = run.look(host)
     wanted = resolve(run.profile, facts, steps=chosen_steps(run.options))
     findings = run.draft.findings = checks.compare(wanted, facts)
-    made = _chosen(make_plan(run.target.name, wanted, findings), run.options)
+    made = _chosen(make_plan(run.target.name, wanted, findings), findings, run.options)
     if run.options.check:
         run.effort = effort.of(made, wanted.driver.source, *run.provisions(facts), local=run.target.local)
         made = effort.onto(made, run.effort)
@@ -433,7 +432,7 @@ def is_chosen(role: str, options: Options) -> bool:
     return name not in options.skip and (not options.only or name in options.only or name == "preflight")
 
 
-def _chosen(plan: Plan, options: Options) -> Plan:
+def _chosen(plan: Plan, findings: Sequence[Finding], options: Options) -> Plan:
     kept = tuple(step for step in plan.steps if is_chosen(step.role, options))
     left_out = [step.role.removeprefix("gpu_") for step in plan.steps if step not in kept]
     if "agent" in left_out and any(step.role == "gpu_tuning" for step in kept):
@@ -442,7 +441,7 @@ def _chosen(plan: Plan, options: Options) -> Plan:
     if not left_out:
         return plan
     # Each provision records it at its end. One that was broken off just before leaves nothing else to do.
-    unrecorded = tuple(reason for step in plan.steps for reason in step.reasons if PROVENANCE in reason)
+    unrecorded = tuple(f.reason for f in findings if f.key == "provenance.file" and f.status is Status.FAIL)
     if unrecorded and not kept:
         kept = (Step("gpu_preflight", "Record what is installed, from where, and by which run", unrecorded),)
     note = f"left out by --only or --skip: {', '.join(left_out)}"

@@ -43,7 +43,7 @@ class Difference:
 
 def difference(saved: Saved, wanted: str, manager: Manager, folder: Path = kept.FOLDER) -> Difference:
     files = kept.sound_files(saved, folder)
-    versions = {one.name: one.version for one in saved.packages}
+    versions = saved.versions
     now = manager.installed(list(versions))
     lost = {name: version for name, version in versions.items() if now.get(name) != version}
     there = of_drivers(manager.present(["*"]), saved.names, saved.parts, [wanted, saved.driver])
@@ -170,7 +170,7 @@ def _packages(saved: Saved, wanted: str, manager: Manager, folder: Path) -> List
         return []  # without a module there was no driver that worked
     found = difference(saved, wanted, manager, folder)
     if found.lost or found.gone:
-        manager.restore(found.files, found.gone, {one.name: one.version for one in saved.packages})
+        manager.restore(found.files, found.gone, saved.versions)
     return []
 
 

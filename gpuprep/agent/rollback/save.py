@@ -60,9 +60,7 @@ def save(request: Request, manager: Manager, folder: Path = kept.FOLDER) -> Answ
         if old is None or not old.worked:
             return _keep(seen, request, manager, "", folder, why)
         found = of_drivers(manager.installed(["*"]), request.names, request.parts, [old.driver])
-        if (
-            _versions(old) == found
-        ):  # it is installed, but does not work in this boot: what was set since then is its own
+        if old.versions == found:  # installed, and without a module in this boot: what was set since is its own
             old = dataclasses.replace(old, held=manager.held(list(found)), files=_settings())
             kept.write_saved(old, folder)
         return _answer(old, folder, why)
@@ -87,12 +85,8 @@ def _readable(folder: Path) -> Optional[Saved]:
         return None  # of no use for going back, and replaced
 
 
-def _versions(saved: Saved) -> Dict[str, str]:
-    return {one.name: one.version for one in saved.packages}
-
-
 def _whole(old: Saved, found: Dict[str, str], folder: Path) -> bool:
-    return _versions(old) == found and len(kept.sound_files(old, folder)) == len(found)
+    return old.versions == found and len(kept.sound_files(old, folder)) == len(found)
 
 
 def _answer(saved: Saved, folder: Path, why: str) -> Answer:

@@ -87,6 +87,11 @@ class Saved:
     files: Dict[str, Optional[str]] = field(default_factory=dict)  # path ► text, None where there was none
     modules: List[str] = field(default_factory=list)  # names of the kernel module, to be tried in this order
 
+    @property
+    def versions(self) -> Dict[str, str]:
+        """Name ► version of its packages."""
+        return {one.name: one.version for one in self.packages}
+
 
 @dataclass(frozen=True)
 class Journal:
