@@ -1,4 +1,4 @@
-"""Do the live archives still have what the catalogue says, for each release, source, version and flavour?
+"""Do the live archives still have what the catalogue says, for each release, architecture, source, version and flavour?
 
     python .ci/canary.py [--repository URL --key FILE] [RELEASE...]
 
@@ -26,6 +26,7 @@ from canary_rpm import RpmRoot
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
+from gpuprep.catalogue.packagenames import ARCHITECTURES, X86
 from gpuprep.catalogue.roles import (
     cuda_packages,
     driver_packages,
@@ -66,7 +67,7 @@ class Source:
 class AptRoot:
     """The real apt in a folder of its own, with these sources and nothing installed."""
 
-    def __init__(self, folder: Path, sources: Iterable[Source]) -> None:
+    def __init__(self, folder: Path, sources: Iterable[Source], architecture: str = X86) -> None:
         self.folder = folder
         for name in ("sources.list.d", "preferences.d", "apt.conf.d"):
             (folder / "etc" / name).mkdir(parents=True)
@@ -80,8 +81,8 @@ class AptRoot:
         self.options = [
             f"-oDir::Etc={folder}/etc", f"-oDir::State={folder}/state", f"-oDir::Cache={folder}/cache",
             f"-oDir::State::status={folder}/status", "-oDir::Etc::trustedparts=/nonexistent",
-            "-oAPT::Sandbox::User=root", "-oAPT::Architecture=amd64", "-oAcquire::Languages=none",
-            "-oAcquire::Retries=2",
+            "-oAPT::Sandbox::User=root", f"-oAPT::Architecture={ARCHITECTURES[architecture]['deb']}",
+            "-oAcquire::Languages=none", "-oAcquire::Retries=2",
         ]  # fmt: skip
 
     def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -118,13 +119,9 @@ class AptRoot:
         return found
 
 
-def folder_of(release: OsRelease) -> str:
-    return f"{release.key.replace('-', '').replace('.', '')}/x86_64/"
-
-
 def sources_of(release: OsRelease, source: str, repository: str, key: Path) -> list[Source]:
     if source == "nvidia":
-        return [Source(f"{repository}/{folder_of(release)}", ("/",), (), key)]
+        return [Source(f"{repository}/{catalogue.nvidia_path(release)}/", ("/",), (), key)]
     distribution, codename = release.key.partition("-")[0], CODENAMES[release.key]
     archive, security, keyring = DISTRIBUTIONS[distribution]
     if distribution == "debian":  # the mirrors that this machine itself uses, where it has some
@@ -215,10 +212,11 @@ def root_of(folder: Path, release: OsRelease, source: str, repository: str, key:
         package, sha256 = keyring(release) if source == "nvidia" and key is None else ("", "")
         if package:
             key = folder.with_suffix(".gpg")
-            key.write_bytes(_keyring(f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/{package}", sha256))
-        return AptRoot(folder, sources_of(release, source, repository, key or repository_key(release)))
+            key.write_bytes(_keyring(f"{repository}/{package}", sha256))
+        sources = sources_of(release, source, repository, key or repository_key(release))
+        return AptRoot(folder, sources, release.architecture)
     key_file, pin = rpm_key(release)
-    return RpmRoot(folder, f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/", key, pin, key_file)
+    return RpmRoot(folder, f"{repository}/{catalogue.nvidia_path(release)}/", key, pin, key_file)
 
 
 def main() -> int:
@@ -228,17 +226,18 @@ def main() -> int:
     parser.add_argument("release", nargs="*", help="debian-12, ubuntu-24.04, ...; default: all")
     chosen = parser.parse_args()
     code = 0
-    for release in catalogue.archives().values():
+    served = [(name, one) for name in ARCHITECTURES for one in catalogue.archives(name).values()]
+    for release in [one for name, one in served if one.architecture == name]:
         for source in release.sources if not chosen.release or release.key in chosen.release else ():
             if release.rpm and source != "nvidia":
-                print(f"{release.title}, {source}: not asked: a machine of its own finds that address")
+                print(f"{release.system}, {source}: not asked: a machine of its own finds that address")
                 continue
             with tempfile.TemporaryDirectory(prefix="gpuprep-canary-") as folder:
                 root = root_of(Path(folder), release, source, chosen.repository.rstrip("/"), chosen.key)
                 why = root.update()
                 wrong = [] if why else lacking(root, release, source)
             state = f"not asked: {why}" if why else "as the catalogue says" if not wrong else "differs"
-            print(f"{release.title}, {source}: {state}")
+            print(f"{release.system}, {source}: {state}")
             for line in wrong:
                 print(f"  {line}")
                 code = 1

@@ -13,14 +13,17 @@ builds:                     # FFmpeg builds of these hosts go to other hosts; wi
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass, field
+import stat
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuprep.agent.programs import atomicfile
 from gpuprep.errors import UsageError
 from gpuprep.paths import config_dir
 from gpuprep.untrusted.masking import masked_url
-from gpuprep.yamlfile import reader
+from gpuprep.yamlfile import editing, reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
 MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "almalinux_vault", "container_toolkit")
@@ -52,10 +55,45 @@ class SiteConfig:
     builds: Builds = field(default_factory=Builds)
 
 
+def file() -> Path:
+    """The file of the settings, which need not exist."""
+    return config_dir() / "config.yml"
+
+
 def load(path: Path | None = None) -> SiteConfig:
     """Read the file; without a file the defaults. Raises UsageError with one line per problem."""
-    path = path or config_dir() / "config.yml"
-    source = reader.read(path, kind=FILE)
+    path = path or file()
+    return _judged(reader.read(path, kind=FILE), path)
+
+
+def set_keep_days(days: int) -> None:
+    """Write keep_days into the file, whose other lines and comments stay as they are.
+
+    Raises UsageError, and the file is as it was: it has a mistake, it has a form that no line can be put into, it is
+    another user's, or it cannot be written.
+    """
+    path = file()
+    wanted = replace(load(path), keep_days=days)
+    advice = f"write `keep_days: {days}` into it yourself"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = path.resolve()  # a link stays one: people keep the files of their settings elsewhere
+        there = path.stat() if path.exists() else None
+        if there and there.st_uid != os.geteuid():
+            raise UsageError(f"{path}: belongs to another user and is not changed", advice)
+        changed = editing.with_member(path.read_bytes().decode() if there else "", "keep_days", str(days))
+        try:
+            held = _judged(reader.parse(changed.encode(), str(path), FILE), path)
+        except UsageError:
+            held = None
+        if held != wanted:
+            raise UsageError(f"{path}: keep_days cannot be put into a file of this form", advice)
+        atomicfile.write(path, changed, stat.S_IMODE(there.st_mode) if there else 0o600)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}", advice) from error
+
+
+def _judged(source: reader.Source, path: Path) -> SiteConfig:
     judge = _Judge(source.problems)
     config = judge.config(source.root) if source.root else SiteConfig()
     if judge.problems:

@@ -15,11 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
-from gpuprep.catalogue.boards import Board, Model, board, board_in, board_like, board_of, boards, models
-from gpuprep.catalogue.packagenames import is_version, matches, upstream
+from gpuprep.catalogue.boards import (
+    INSTANCE,
+    Board,
+    Model,
+    board,
+    board_in,
+    board_like,
+    board_of,
+    boards,
+    has_mig,
+    mig_profiles,
+    models,
+)
+from gpuprep.catalogue.packagenames import ARCHITECTURES, X86, is_version, matches, upstream
 from gpuprep.catalogue.versions import branch, host_version, parse
+from gpuprep.records import OsFacts
 
 __all__ = [
+    "INSTANCE",
     "Archive",
     "ArchiveDriver",
     "Board",
@@ -27,6 +41,7 @@ __all__ = [
     "Model",
     "Source",
     "archive",
+    "archive_of",
     "archives",
     "board",
     "board_in",
@@ -42,15 +57,18 @@ __all__ = [
     "ffmpeg_headers",
     "framework",
     "has_fabric_manager",
+    "has_mig",
     "headers_minimum_driver",
     "host_version",
     "is_version",
     "limits",
     "matches",
+    "mig_profiles",
     "models",
     "nccl_checksums",
     "npp_limits",
     "nvidia_folder",
+    "nvidia_path",
     "open_only_from_branch",
     "parse",
     "series",
@@ -103,6 +121,16 @@ class OsRelease:
     roles: str  # its name in the roles, with the release: "Debian-13", "EL-9"
     rpm: bool = False  # its packages are rpm, not deb
     signed_driver: str = ""  # a command of the system's own that installs signed open modules; gpuprep only names it
+    architecture: str = X86  # whose packages `sources` are of, as `uname -m` names it
+    lacks: Mapping[str, str] = field(
+        default_factory=dict
+    )  # source ► why it is not among `sources` for this architecture
+    unserved: Mapping[str, str] = field(default_factory=dict)  # architecture ► why there is no source at all for it
+
+    @property
+    def system(self) -> str:
+        """The release in words, with the architecture where it is not the usual one: "Ubuntu 24.04 on aarch64"."""
+        return self.title if self.architecture == X86 else f"{self.title} on {self.architecture}"
 
 
 @dataclass(frozen=True)
@@ -194,45 +222,68 @@ def npp_limits() -> tuple[str, str]:
 
 
 @cache
-def archives() -> Mapping[str, OsRelease]:
-    """OS releases that the roles serve, by key."""
+def archives(architecture: str = X86) -> Mapping[str, OsRelease]:
+    """OS releases that the roles serve, by key, with what they offer for machines of this architecture."""
     releases = {}
     for key, entry in _data("archives").items():
         if "sources" not in entry:
             continue
-        sources = {
-            name: Archive(
-                tuple(
-                    ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {}), d.get("fabric_manager", True))
-                    for d in offer["driver"]
-                ),
-                tuple(offer["cuda"]),
-                offer.get("auto", ""),
-                offer.get("flavour", ""),
-                offer.get("unsuited", {}),
-                tuple(offer.get("prebuilt", ())),
-                offer.get("dkms", True),
-            )
-            for name, offer in entry["sources"].items()
-        }
-        roles = entry.get("roles", entry["title"].replace(" ", "-"))
-        rpm = entry.get("packages") == "rpm"
+        served = architecture if architecture in entry["architectures"] else X86
+        offers = {name: {**offer, **offer.get(served, {})} for name, offer in entry["sources"].items()}
+        lacks = {name: offer["lacks"] for name, offer in offers.items() if "lacks" in offer}
         releases[key] = OsRelease(
-            key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm, entry.get("signed_driver", "")
-        )  # fmt: skip
+            key,
+            entry["title"],
+            tuple(entry["architectures"]),
+            {name: _offered(offer) for name, offer in offers.items() if name not in lacks},
+            entry.get("roles", entry["title"].replace(" ", "-")),
+            entry.get("packages") == "rpm",
+            entry.get("signed_driver", ""),
+            served,
+            lacks,
+            entry.get("unserved", {}),
+        )
     return releases
 
 
-def archive(os_id: str, version: str) -> OsRelease | None:
-    """What an OS release offers: of "ubuntu", "24.04" exactly that release, of "debian", "12.5" Debian 12."""
-    known = archives()
+def _offered(offer: Mapping[str, Any]) -> Archive:
+    return Archive(
+        tuple(
+            ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {}), d.get("fabric_manager", True))
+            for d in offer["driver"]
+        ),
+        tuple(offer["cuda"]),
+        offer.get("auto", ""),
+        offer.get("flavour", ""),
+        offer.get("unsuited", {}),
+        tuple(offer.get("prebuilt", ())),
+        offer.get("dkms", True),
+    )
+
+
+def archive(os_id: str, version: str, architecture: str = X86) -> OsRelease | None:
+    """What an OS release offers: of "ubuntu", "24.04" exactly that release, of "debian", "12.5" Debian 12.
+
+    Of an architecture that the release is not served on: what it offers on x86_64.
+    """
+    known = archives(architecture)
     return known.get(f"{os_id}-{version}") or known.get(f"{os_id}-{version.split('.')[0]}")
+
+
+def archive_of(system: OsFacts) -> OsRelease | None:
+    """What a host's OS release offers for the host's architecture."""
+    return archive(system.id, system.version_id, system.architecture)
 
 
 def nvidia_folder(release: OsRelease) -> str:
     """The name of this system in the addresses of NVIDIA's repositories: "ubuntu2404", "rhel9"."""
     system, _, number = release.roles.rpartition("-")
     return {"Debian": "debian", "Ubuntu": "ubuntu", "EL": "rhel", "Amazon": "amzn"}[system] + number.replace(".", "")
+
+
+def nvidia_path(release: OsRelease) -> str:
+    """Where NVIDIA keeps the packages of this system and architecture: "ubuntu2404/x86_64", "rhel9/sbsa"."""
+    return f"{nvidia_folder(release)}/{ARCHITECTURES[release.architecture]['nvidia']}"
 
 
 def has_fabric_manager(os_id: str, source_name: str) -> bool:

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,19 @@ def boards() -> Mapping[str, Board]:
     return {key: _board(key, entry) for key, entry in _data("gpus")["boards"].items()}
 
 
+@cache
+def mig_profiles(board_key: str) -> tuple[str, ...]:
+    """The MIG profiles of a board, "1g.10gb"; () where the catalogue does not know them."""
+    rows = _data("gpus")["mig"]
+    return next((tuple(row["profiles"]) for row in rows if board_key in row["boards"]), ())
+
+
+def has_mig(model: Model) -> bool | None:
+    """Whether a model has MIG, by its chip (NVIDIA's MIG guide, "Supported GPUs"). None: some of its chip have it."""
+    major, minor = (int(part) for part in model.compute_capability.split("."))
+    return None if major >= 12 else (major, minor) == (8, 0) or major in (9, 10)
+
+
 @lru_cache(maxsize=1024)
 def board(
     device_id: str,
@@ -192,17 +205,39 @@ def board_of(gpu: GpuFacts, device_id: str = "", subsystem_id: str = "") -> Boar
 def board_in(snapshot: Snapshot | None, gpu: NamedGpu) -> Board | None:
     """By what NVML read of the same GPU; by the measurement alone where nothing fits it.
 
-    None for an instance of a divided GPU (MIG): it has the id of the whole board, and a part of its units.
+    An instance of a GPU that MIG cuts has the ids of the whole board: its figures are those of the part that NVML says
+    it is (instance), and None where NVML does not say it.
     """
-    if INSTANCE.search(gpu.name):
-        return None
     device = gpu.pci_device_id.lower()
     read = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
     facts = next((read_gpu for read_gpu in read if gpu.uuid and read_gpu.uuid == gpu.uuid), None)
+    is_part = INSTANCE.search(gpu.name)
     if facts is not None and facts.pci_device_id.lower() == device:
-        return board_of(facts, subsystem_id=gpu.pci_subsystem_id)
+        whole = board_of(facts, subsystem_id=gpu.pci_subsystem_id)
+        return instance(whole, facts, gpu.name[is_part.end() :].strip()) if whole and is_part else whole
+    if is_part:
+        return None
     sms: int | None = getattr(gpu, "sms", None)
     return board(device, gpu.pci_subsystem_id, gpu.name, sms=sms)
+
+
+def instance(whole: Board, facts: GpuFacts, profile: str) -> Board | None:
+    """The part of a board that a MIG instance is: its multiprocessors, and its eighths of the memory and so of the
+    memory's speed (NVIDIA's MIG guide). No engines and links: how they are shared is not known. The size of its
+    memory is in NVML's list, beside that of the whole GPU. None: NVML does not list such an instance."""
+    read = () if isinstance(facts.mig_devices, Missing) else facts.mig_devices
+    part = next((device for device in read if device.profile == profile), None)
+    total = facts.memory_total_mib
+    if part is None or isinstance(total, Missing) or total <= 0:
+        return None
+    if isinstance(part.multiprocessors, Missing) or isinstance(part.memory_mib, Missing):
+        return None
+    eighths = round(8 * part.memory_mib / total)
+    speed = whole.memory_gb_per_s
+    return replace(
+        whole, name=f"{whole.name}, MIG {profile}", sms=part.multiprocessors, memory_mib=None,
+        memory_gb_per_s=None if speed is None else speed * eighths / 8, video_mhz=None, nvlink=None,
+    )  # fmt: skip
 
 
 def _by_ids(device_id: str, subsystem_id: str) -> list[Board]:

@@ -64,6 +64,11 @@ def name(provider: str) -> str:
     return str(_data()["clouds"].get(provider, provider))
 
 
+def images(board: str) -> tuple[str, ...]:
+    """Which images do not start on which machines with this board, a key of the catalogue, and what to take."""
+    return tuple(row["says"] for row in _data()["images"] if board in row["boards"])
+
+
 def restart(provider: str, instance: str) -> str:
     """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks."""
     return _command("restart", provider, instance)

@@ -14,6 +14,13 @@ from typing import Any
 _VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,7}")
 # A kernel of Ubuntu's archive: "6.8.0-136-generic", "6.17.0-1019-aws". Its flavour is part of a package's name.
 _KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}-[0-9]{1,5}-([a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,3})")
+# What archives call an architecture of the kernel (uname -m): NVIDIA's of driver and CUDA, those with deb and
+# those with rpm packages.
+X86, ARM = "x86_64", "aarch64"
+ARCHITECTURES: dict[str, dict[str, str]] = {
+    X86: {"nvidia": "x86_64", "deb": "amd64", "rpm": "x86_64"},
+    ARM: {"nvidia": "sbsa", "deb": "arm64", "rpm": "aarch64"},
+}
 _META = re.compile(r"linux-image-([a-z][a-z0-9.-]{0,60})")
 
 
@@ -32,12 +39,21 @@ def matches(version: str, wish: str) -> bool:
     return is_version(version) and (version == wish or version.startswith(f"{wish}."))
 
 
-def of_branch(source: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """The driver's packages of a source for one version's branch: `by_branch` applied, {branch} replaced."""
+def of_branch(source: Mapping[str, Any], version: str, architecture: str = X86) -> dict[str, Any]:
+    """The driver's packages of a source for one version's branch: `by_branch` applied, {branch} replaced.
+
+    Without those that the source has no package of for this architecture (`absent`).
+    """
     branch = version.split(".")[0]
     data = {**source, **source.get("by_branch", {}).get(branch, {})}
     data.pop("by_branch", None)
-    return _filled(data, {"{branch}": branch})
+    absent = data.pop("absent", {}).get(architecture, ())
+    return _filled(_without(data, absent), {"{branch}": branch})
+
+
+def needed_on(packages: Iterable[str], one_only: Mapping[str, str], architecture: str) -> list[str]:
+    """`packages` without those of another architecture alone: {"nasm": "x86_64"} is not needed on "aarch64"."""
+    return [name for name in packages if one_only.get(name, architecture) == architecture]
 
 
 def of_toolkit(source: Mapping[str, Any], version: str) -> dict[str, Any]:
@@ -74,6 +90,13 @@ def prebuilt(forms: Iterable[str], kernels: Iterable[str]) -> tuple[str, ...]:
     names = list(forms)
     each = (form.replace("{kernel}", kernel) for kernel in kernels for form in names)
     return tuple(dict.fromkeys([*(form for form in names if "{kernel}" not in form), *each]))
+
+
+def _without(data: Any, absent: Iterable[str]) -> Any:
+    """`data` with these names taken out of all lists in it."""
+    if isinstance(data, Mapping):
+        return {key: _without(value, absent) for key, value in data.items()}
+    return [item for item in data if item not in absent] if isinstance(data, list) else data
 
 
 def _filled(data: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def repository_key(release: OsRelease) -> Path:
 
 
 def keyring(release: OsRelease) -> tuple[str, str]:
-    """NVIDIA's package with the key of its repository, and its sha256; ("", "") where the role itself has the key."""
+    """NVIDIA's package with its repository's key, by its path there, and its sha256; ("", ""): the role has the key."""
     own = _variables("gpu_driver", release.roles)
     return own.get("gpu_driver_apt_keyring", ""), own.get("gpu_driver_apt_keyring_sha256", "")
 
@@ -110,8 +110,9 @@ def rpm_key(release: OsRelease) -> tuple[str, str]:
 
 def vault(release: OsRelease, base: str, minor: str) -> str:
     """Where a system keeps the packages of an earlier minor release, "9.6"; `base`: its vault's address."""
-    folder = str(_variables("gpu_preflight", release.roles)["gpu_preflight_vault"]).rpartition("}}")[2]
-    return base.rstrip("/") + folder.replace("\\1", minor)
+    _, slash, folder = str(_variables("gpu_preflight", release.roles)["gpu_preflight_vault"]).partition("/\\1/")
+    place = folder.replace("{{ ansible_facts.architecture }}", release.architecture)
+    return base.rstrip("/") + slash.replace("\\1", minor) + place
 
 
 def release_package(release: OsRelease) -> str:
@@ -167,10 +168,11 @@ def container_packages() -> tuple[str, ...]:
 
 def codec_build_packages(release: OsRelease, libraries: Sequence[str], *, npp: bool) -> tuple[str, ...]:
     """What the role gpu_codec builds FFmpeg with: programs, and these libraries."""
-    data = _codec(release)
+    data, one_only = _codec(release), _variables("gpu_codec", "main")["gpu_codec_one_architecture"]
     wanted = [name for library in libraries for name in data["gpu_codec_library_packages"].get(library, ())]
     extra = data["gpu_codec_npp_packages"] if npp else []
-    return tuple(dict.fromkeys([*data["gpu_codec_build_packages"], *extra, *wanted]))
+    names = packagenames.needed_on(data["gpu_codec_build_packages"], one_only, release.architecture)
+    return tuple(dict.fromkeys([*names, *extra, *wanted]))
 
 
 def codec_repositories(release: OsRelease) -> str:
@@ -200,7 +202,8 @@ def ffmpeg_release_key() -> str:
 
 
 def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
-    return packagenames.of_branch(_driver_variables(release)["gpu_driver_sources"][source], version)
+    sources = _driver_variables(release)["gpu_driver_sources"]
+    return packagenames.of_branch(sources[source], version, release.architecture)
 
 
 def _driver_variables(release: OsRelease) -> dict[str, Any]:

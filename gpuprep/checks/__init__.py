@@ -107,7 +107,7 @@ def request(profile: Profile) -> FactsRequest:
 def _as_found(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     name = snapshot.os.pretty_name or f"{snapshot.os.id} {snapshot.os.version_id}"
     why = f"gpuprep has no packages for {name}"
-    if catalogue.archive(snapshot.os.id, snapshot.os.version_id) is not None:
+    if catalogue.archive_of(snapshot.os) is not None:
         why = "gpuprep did not install the driver here"
     reason = f"{why}: what is installed is measured, not compared with packages and units"
     host_findings = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]

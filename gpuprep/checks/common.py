@@ -20,6 +20,7 @@ MISSING_REASONS = {
     "driver_not_loaded": "no NVIDIA driver is loaded",
     "library_not_found": "NVIDIA's management library is not installed",
     "version_mismatch": "the loaded module and the library are of different versions",
+    "cuda_not_started": "CUDA does not start here",
     "command_not_found": "the program that shows it is not installed",
     "command_failed": "the program that shows it failed",
     "unparsable": "the answer could not be read",
@@ -40,6 +41,9 @@ YOURS = "if it is yours, "  # begins a step that only the machine's owner can ta
 REMEDIES = {
     "gpu_is_lost": f"{RESTART}; if it happens again, ask the provider{MAKER} for another",
     "version_mismatch": "reboot, so that module and library are of one version",
+    # HMM: NVIDIA/open-gpu-kernel-modules#797, #901, #947.
+    "cuda_not_started": "`gpuprep doctor HOST` looks for the cause; if it finds none and nvidia-smi works, switch off"
+    " HMM, which some kernels do not bear: options nvidia_uvm uvm_disable_hmm=1 in a file of /etc/modprobe.d, restart",
     "no_permission": "run as a user who may use sudo",
     INTERRUPTED: "run the same command again and let it end",
     FIRST_FAILURE: "repair what failed, then run the same command again",

@@ -21,7 +21,7 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("gpuprep.cli.init", "Look at a new machine, and write the two files that the other commands need"),
     "provision": Entry("gpuprep.cli.hosts", "Plan, install, tune and check machines; end with a verdict"),
     "plan": Entry("gpuprep.cli.hosts", "Show what provision would do and why; change nothing"),
-    "tune": Entry("gpuprep.cli.hosts", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
+    "tune": Entry("gpuprep.cli.hosts", "Set only persistence mode, clocks, power limit, ECC, MIG and compute mode"),
     "validate": Entry("gpuprep.cli.hosts", "Measure machines and judge them by a profile; change nothing"),
     "capacity": Entry("gpuprep.cli.hosts", "Measure how many video streams machines carry; change nothing"),
     "rollback": Entry("gpuprep.cli.rollback", "Go back to the driver that a host had before its last change"),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Points = Sequence[tuple[str, float]]
 
+DAYS = click.IntRange(1, 36_500)  # as keep_days of settings.py, which --help need not import
+YEAR = 365  # days that are shown while no other number is set
 AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d|Z)?)?", re.ASCII)
@@ -392,7 +394,7 @@ def part(name: str, output: Output, store: str | None) -> None:
 @history.command("prune", short_help="Delete old runs that nothing refers to")
 @click.option(
     "--keep-days",
-    type=click.IntRange(1, 36_500),
+    type=DAYS,
     help="Keep all runs of this many days.  [default: keep_days of config.yml]",
 )
 @click.option(
@@ -418,7 +420,7 @@ def prune(keep_days: int | None, keep_last: int, dry_run: bool, output: Output, 
     keep_days = keep_days or settings.load().keep_days
     if keep_days is None:
         raise UsageError(
-            "how many days are to be kept?", "say it with --keep-days, or for good as keep_days in config.yml"
+            "how many days are to be kept?", "say it with --keep-days, or for good with `gpuprep history keep 365`"
         )
     with storeofruns.existing(store) as opened:
         pruned = storeofruns.prune(opened, keep_days, keep_last, dry=dry_run)
@@ -435,6 +437,46 @@ def prune(keep_days: int | None, keep_last: int, dry_run: bool, output: Output, 
         f"{len(pruned.run_ids)} runs from before {pruned.before[:10]} {would}, and {pruned.folders} log folders"
     )
     output.confirm("\n".join(lines))
+
+
+@history.command("keep", short_help="Show or set after how many days old runs are deleted by themselves")
+@click.argument("days", required=False, type=DAYS)
+@as_output(options.output)
+@options.store
+def keep(days: int | None, output: Output, store: str | None) -> None:
+    """Show or set after how many days old runs are deleted by themselves. DAYS is written as keep_days into config.yml.
+
+    From then on each command that runs on hosts deletes at its end the older runs of these hosts, as `history prune`
+    does. Without DAYS nothing is changed. Until keep_days is set, nothing is deleted by itself.
+    """
+    from gpuprep import settings
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        if days is not None:
+            settings.set_keep_days(days)
+        kept = settings.load().keep_days
+        age = storeofruns.age(opened, kept or YEAR, KEEP_LAST)
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(
+            documents.document(
+                documents.Keep(kept, str(settings.file()), age.before, age.runs, age.older, age.deletable)
+            )
+        )
+        return
+    where = one_line(str(settings.file()))
+    lines = [
+        f"keep_days: {kept}, in {where}"
+        if kept
+        else f"keep_days is not in {where}: no run is deleted by itself; `gpuprep history keep 365` sets it",
+        f"{age.older} of {age.runs} runs are older than {kept or YEAR} days (before {age.before[:10]}),"
+        f" {age.deletable} of them can be deleted",
+    ]
+    if kept and age.deletable:
+        lines.append("each command on a host deletes those of this host at its end; `gpuprep history prune` all, now")
+    (output.confirm if days else output.write)("\n".join(lines))
 
 
 @history.command("forget", short_help="Delete all that is stored of a host")

@@ -91,7 +91,7 @@ def plan(**shared: Any) -> int:
 @as_output(options.results(*RECORDS))
 @options.store
 def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, when_busy: str, wait_minutes: int, **shared: Any) -> int:
-    """Set only persistence mode, clocks, power limit, ECC and compute mode.
+    """Set only persistence mode, clocks, power limit, ECC, MIG and compute mode.
 
     The settings survive a reboot and a reload of the driver. gpuprep reads them back after setting them. It neither
     changes nor judges the rest of the profile.

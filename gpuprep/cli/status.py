@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -32,9 +32,10 @@ OLD_DAYS = 2.0  # two nights: what is older may have changed since
 class Row:
     """A host: its newest run that says how it is, and its newest run of any kind; without any, both are None."""
 
-    host: str
+    host: str  # the name that was asked for, else that of its newest run
     checked: RunSummary | None
     last: RunSummary | None
+    names: tuple[str, ...]  # all of this host, sorted
 
     @property
     def result(self) -> str | None:
@@ -60,17 +61,19 @@ def status(hosts: tuple[str, ...], inventory: str | None, failed: bool, output: 
     was. A plan, a refusal or a run that was stopped before it changed anything is its LAST ACTIVITY alone. HOST may be
     a pattern such as 'gpu-*'. Contacts no host: `gpuprep drift HOST` checks a host now, `gpuprep drift last HOST` reads
     its last night check, `gpuprep history` lists all runs, `gpuprep history forget HOST` removes a host that was given
-    back. The exit code is 0, whatever the results are; 2 if no run of a HOST is known: the others are shown.
+    back. A machine that has several names is one host; each name that you ask for, or that the inventory has, is a row.
+    The exit code is 0, whatever the results are; 2 if no run of a HOST is known: the others are shown.
     """
     from datetime import datetime, timezone
 
     from gpuprep.workflows import storeofruns
 
     with storeofruns.existing(store) as opened:
-        rows = [Row((checked or last).host, checked, last) for checked, last in opened.newest_of_each()]
-        unknown: list[str] = []
-        if hosts or inventory is not None:
-            rows, unknown = _chosen(opened, rows, hosts, inventory)
+        names = _Names(opened)
+        rows = [names.row((checked or last).host, checked, last) for checked, last in opened.newest_of_each()]
+    unknown: list[str] = []
+    if hosts or inventory is not None:
+        rows, unknown = _chosen(names, rows, hosts, inventory)
     rows = sorted((row for row in rows if not failed or row.result not in ended.GOOD), key=lambda row: row.place)
     exit_code = 2 if unknown else 0
     now = datetime.now(timezone.utc)
@@ -89,27 +92,46 @@ def status(hosts: tuple[str, ...], inventory: str | None, failed: bool, output: 
         raise click.exceptions.Exit(exit_code)
 
 
+class _Names:
+    """Which names are one host."""
+
+    def __init__(self, store: Store) -> None:
+        self._host = {known.name: known.host for known in store.names()}
+        self._names: dict[str, list[str]] = {}
+        for name, host in sorted(self._host.items()):
+            self._names.setdefault(host, []).append(name)
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return tuple(self._names.get(self._host.get(name, ""), [name]))
+
+    def row(self, name: str, checked: RunSummary | None, last: RunSummary | None) -> Row:
+        return Row(name, checked, last, self.of(name))
+
+
 def _chosen(
-    store: Store, rows: Sequence[Row], hosts: Sequence[str], inventory: str | None
+    names: _Names, rows: Sequence[Row], hosts: Sequence[str], inventory: str | None
 ) -> tuple[list[Row], list[str]]:
-    """The rows that are asked for, and the names that no run has. A host of an inventory has a row in any case."""
+    """The rows that are asked for, by the names asked for, and the names that no run has.
+
+    A host of an inventory has a row in any case.
+    """
     asked = list(hosts)
     if inventory is not None:
         from gpuprep.workflows import targets
 
         asked = [target.name for target in targets.parse(hosts, inventory)]
+    by_name = {name: row for row in rows for name in row.names}
     chosen: dict[str, Row] = {}
     unknown = []
     for name in asked:
-        names = {name, *store.names_of(name)}
-        found = [row for row in rows if row.host in names]
-        if not found and inventory is None:
-            found = [row for row in rows if fnmatch.fnmatchcase(row.host, name)]
-        elif not found:
-            found = [Row(name, None, None)]
-        if not found:
+        if row := by_name.get(name):
+            chosen[name] = replace(row, host=name)
+        elif inventory is not None:
+            chosen[name] = names.row(name, None, None)
+        elif fitting := [row for row in rows if fnmatch.fnmatchcase(row.host, name)]:
+            chosen.update((row.host, row) for row in fitting)
+        else:
             unknown.append(name)
-        chosen.update((row.host, row) for row in found)
     return list(chosen.values()), unknown
 
 
@@ -124,6 +146,7 @@ def _document(rows: Sequence[Row], unknown: Sequence[str], exit_code: int, now: 
             _age(row.checked, now) if row.checked else None,
             run_line(row.checked) if row.checked else None,
             run_line(row.last) if row.last else None,
+            tuple(name for name in row.names if name != row.host),
         )
         for row in rows
     )
@@ -161,7 +184,7 @@ def _page(rows: Sequence[Row], now: datetime, output: Output, *, whole: bool) ->
     shown = table_lines(table, color=output.color, columns=output.columns)
     words = [row.result or NEVER for row in rows]
     counts = ", ".join(f"{words.count(word)} {word}" for word in (*ended.WORST_FIRST, NEVER) if word in words)
-    total = f"{len(rows)} host{'s' * (len(rows) != 1)}: {counts}"
+    total = f"{_counted(rows)}: {counts}"
     old = sum(row.checked is not None and (_age(row.checked, now) or 0.0) > OLD_DAYS * 86400 for row in rows)
     if old:
         total += f"; {old} not checked for more than two days"
@@ -170,6 +193,15 @@ def _page(rows: Sequence[Row], now: datetime, output: Output, *, whole: bool) ->
         runs = [row.checked or row.last for row in rows]
         shown += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in runs if run]
     return "\n".join(shown)
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    hosts = {row.names for row in rows}
+    names = sum(map(len, hosts))
+    word = f"{len(hosts)} host{'s' * (len(hosts) != 1)}"
+    if len(hosts) < len(rows):
+        return f"{len(rows)} names of {word}"
+    return f"{word} under {names} names" if names > len(hosts) else word
 
 
 def _line(row: Row, now: datetime) -> tuple[str, ...]:

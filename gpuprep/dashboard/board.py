@@ -86,7 +86,8 @@ def _slim(document: dict[str, Any]) -> RunRecord:
     slim = {**document, **dict.fromkeys(HEAVY, None), "options": {}, "measurements": []}
     if verdict := document.get("verdict"):
         slim["verdict"] = {**verdict, "findings": _kept(verdict["findings"])}
-    slim["findings"] = _kept(document.get("findings", []))
+    # Those that are numbers are the verdict's (store/storedrecord.py).
+    slim["findings"] = _kept([finding for finding in document.get("findings", []) if type(finding) is not int])
     return safe(from_json_value(RunRecord, slim))
 
 

@@ -14,6 +14,7 @@ from gpuprep.agent.facts.nextboot import MOK_OF_DKMS, MOK_OF_UBUNTU
 from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
+from gpuprep.catalogue.packagenames import X86
 from gpuprep.catalogue.roles import codec_libraries_absent, has_full_libraries
 from gpuprep.desired.nearest import ANOTHER_SYSTEM, Nearest
 from gpuprep.desired.profile import Profile, SigningWish
@@ -22,10 +23,10 @@ from gpuprep.desired.profile_rules import (
     PROPRIETARY,
     Refusal,
     Works,
-    above,
     codec_rules,
     driver_rules,
     listed,
+    mig_that_fits,
     parts_that_need_others,
     refuse,
     silicon,
@@ -39,6 +40,7 @@ NCCL_LIBRARY = "libnccl.so.2"
 WITHOUT_KERNEL = (
     "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "container-other", "openvz", "proot", "wsl",
 )  # fmt: skip
+LARGE_PAGES = "+64k"  # ends the name of Red Hat's kernels for arm64 with pages of 64 KiB
 OWN_FOLDER = "/opt/gpuprep"  # in the catalogue it stands for the profile's codec.prefix, too
 MOST_PACKAGES = 8  # that a sentence names
 # The host's clock against the controller's: what is said, and what packages and certificates would be refused for.
@@ -156,12 +158,25 @@ def offer(here: Nearest, refusals: list[Refusal]) -> OsRelease | None:
         return None
     if os.architecture not in release.architectures:
         reason = f"unsupported architecture {os.architecture}: the catalogue has no packages of {release.title} for it"
-        refusals.append(refuse("host.os", reason, f"{release.title} on {listed(release.architectures)}"))
+        if why := release.unserved.get(os.architecture):
+            reason += f" ({why})"
+        elsewhere = _served_on(os.architecture)
+        works = f"{release.title} on {listed(release.architectures)}"
+        refusals.append(refuse("host.os", reason, f"{works}, or {elsewhere}" if elsewhere else works))
     if source not in release.sources:
-        reason = f"the catalogue has no packages of source {source} for {release.title}"
+        reason = f"the catalogue has no packages of source {source} for {release.system}"
+        if why := release.lacks.get(source):
+            reason += f": {why}"
         refusals.append(refuse("driver.source", reason, ", or ".join(here.other_sources(listing=False))))
         return None
     return release
+
+
+def _served_on(architecture: str) -> str:
+    """The systems that are served on an architecture, where it is not the usual one: "Debian 12 and ... on aarch64"."""
+    releases = [entry for entry in catalogue.archives(architecture).values() if entry.architecture != X86]
+    titles = [entry.title for entry in releases if entry.architecture == architecture]
+    return f"{listed(titles)} on {architecture}" if titles else ""
 
 
 def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
@@ -208,7 +223,7 @@ def full_libraries(here: Nearest, release: OsRelease | None, driver: str | None)
 
 def place(release: OsRelease, source: str) -> str:
     """A source of packages in words: "the archive of Debian 12"."""
-    return f"NVIDIA's repository for {release.title}" if source == "nvidia" else f"the archive of {release.title}"
+    return f"NVIDIA's repository for {release.system}" if source == "nvidia" else f"the archive of {release.system}"
 
 
 def _no_such_driver(here: Nearest, release: OsRelease, wanted: str) -> Refusal:
@@ -218,7 +233,7 @@ def _no_such_driver(here: Nearest, release: OsRelease, wanted: str) -> Refusal:
     near = [driver.version for driver in drivers if catalogue.branch(driver.version) == catalogue.branch(wanted)]
     has = near or [driver.version for driver in drivers]
     shown = listed(has) if len(has) < 5 else f"branches {listed(branches)}" if not near else listed([*has[:4], "older"])
-    full = catalogue.archives()[release.key].sources[here.source].drivers
+    full = catalogue.archives(release.architecture)[release.key].sources[here.source].drivers
     fabric = " with Fabric Manager" if any(catalogue.matches(driver.version, wanted) for driver in full) else ""
     reason = f"the catalogue has no driver {wanted}{fabric} in {place(release, here.source)}, only {shown}"
     branch = str(catalogue.branch(wanted))
@@ -274,28 +289,29 @@ def cuda(here: Nearest, release: OsRelease, refusals: list[Refusal]) -> str | No
     return None
 
 
-def cudnn(here: Nearest, cuda_major: str, refusals: list[Refusal]) -> Mapping[str, str]:
-    """sha256 of the wheels for this CUDA major, by architecture."""
-    profile, snapshot = here.profile, here.snapshot
-    version = profile.cudnn.version
+def cudnn(here: Nearest, cuda_major: str, refusals: list[Refusal]) -> tuple[str, Mapping[str, str]]:
+    """(version, sha256 of its wheels for this CUDA major by architecture); without CUDA as the profile says."""
+    snapshot, version = here.snapshot, here.profile.cudnn.version
     if version == "none" or not cuda_major:
-        return {}
-    known = catalogue.cudnn_checksums()
-    checksums = known.get(version, {}).get(cuda_major, {})
+        return "none" if here.profile.cuda.version == "none" else version, {}
+    known, fitting = catalogue.cudnn_checksums(), here.cudnn(cuda_major)
+    wanted = next(iter(fitting), "") if version == "auto" else version
+    checksums = known.get(wanted, {}).get(cuda_major, {})
     if snapshot.os.architecture in checksums:
-        return checksums
-    newest = [limits.maximum_cudnn for limits in here.limits() if limits.maximum_cudnn]
-    fitting = [
-        v
-        for v, majors in known.items()
-        if snapshot.os.architecture in majors.get(cuda_major, {}) and not any(above(v, last) for last in newest)
+        return wanted, checksums
+    if version == "auto" and any(refusal.key == "cuda.version" for refusal in refusals):
+        return version, {}  # of the CUDA that these GPUs cannot have
+    named = "" if version == "auto" else f" {version}"
+    reason = f"the catalogue has no cuDNN{named} for CUDA {cuda_major} on {snapshot.os.architecture}"
+    sources = here.release.sources.values() if here.release else ()
+    had = {str(catalogue.parse(toolkit)[0]) for offer in sources for toolkit in offer.cuda}
+    other = [
+        f"CUDA {m}"
+        for m in ("12", "11")
+        if m in had and any(snapshot.os.architecture in majors.get(m, {}) for majors in known.values())
     ]
-    reason = f"the catalogue has no cuDNN {version} for CUDA {cuda_major} on {snapshot.os.architecture}"
-    other = [m for m in ("12", "11") if any(m in majors for majors in known.values())]
-    refusals.append(
-        refuse("cudnn.version", reason, listed(fitting or ["cudnn.version: none", f"CUDA {listed(other)}"]))
-    )
-    return {}
+    refusals.append(refuse("cudnn.version", reason, listed(fitting or ["cudnn.version: none", *other])))
+    return version, {}
 
 
 def nccl(
@@ -379,8 +395,10 @@ def free_space(
         for folder, mib in catalogue.disk_mib(step).items():
             at_prefix = step == "codec" and folder == OWN_FOLDER
             place = profile.codec.prefix if at_prefix else folder
-            mount = _mount_of(place, snapshot)
             written.setdefault(place, step.partition(" ")[0])
+            if not mib:
+                continue
+            mount = _mount_of(place, snapshot)
             needs[mount] = needs.get(mount, 0) + mib
             if (name := step.partition(" ")[0]) not in causes.setdefault(mount, []):
                 causes[mount].append(name)
@@ -460,6 +478,16 @@ def obstacles_on_host(here: Nearest, *, prebuilt: bool = False, instead: str = "
     if prebuilt:
         return refusals
     refusals += _secure_boot(profile, snapshot, instead)
+    large = next((name for name in (kernel.running, kernel.next_boot) if str(name).endswith(LARGE_PAGES)), None)
+    if release and release.rpm and large:
+        reason = (
+            f"{large} has memory pages of 64 KiB; the headers of such kernels are another package (kernel-64k-devel)"
+        )
+        works = (
+            "the system's kernel with pages of 4 KiB (package kernel), made the default with"
+            " `sudo grubby --set-default`, then a restart"
+        )
+        refusals.append(refuse("host.kernel", f"{reason}, which gpuprep does not install", works))
     headers = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
     there = next_differs and kernel.headers_next_boot is not False
@@ -533,7 +561,7 @@ def entry_off(path: str) -> str:
 
 def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     """Refusals of NVIDIA repositories for another system, or beside the system's own archive: packages would mix."""
-    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+    release = catalogue.archive_of(snapshot.os)
     listed_here = snapshot.nvidia_repositories
     if release is None or isinstance(listed_here, Missing):
         return []
@@ -635,10 +663,18 @@ def _vgpu(snapshot: Snapshot) -> list[Refusal]:
 
 
 def tuning(profile: Profile, snapshot: Snapshot, boards: Sequence[Board]) -> list[Refusal]:
-    """Refusals of clocks and power beyond the limits of the GPUs, or of the catalogue if there is no driver yet."""
+    """Refusals of clocks and power beyond the limits of the GPUs, or of the catalogue if there is no driver yet; and of
+    MIG instances that a board does not have."""
+    refusals = [r for gpu in boards for r in _mig(profile, gpu)]
     if isinstance(snapshot.gpus, Missing):
-        return [r for gpu in boards for r in _by_catalogue(profile, gpu)]
-    return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
+        return refusals + [r for gpu in boards for r in _by_catalogue(profile, gpu)]
+    return refusals + [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
+
+
+def _mig(profile: Profile, gpu: Board) -> list[Refusal]:
+    offered, wish = catalogue.mig_profiles(gpu.key), profile.tuning.mig
+    reason = mig_that_fits(wish, offered) if offered and isinstance(wish, dict) else ""
+    return [refuse("tuning.mig", f"{gpu.name} {reason}", f"some of {listed(offered)}")] if reason else []
 
 
 def _by_catalogue(profile: Profile, gpu: Board) -> list[Refusal]:

@@ -18,9 +18,11 @@ from gpuprep.desired.nearest import Nearest
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, listed, refuse
 from gpuprep.records import Missing, Snapshot
+from gpuprep.untrusted.plaintext import command, one_line
 
 AUTO, DKMS, PREBUILT = "auto", "dkms", "prebuilt"
 FLAVOURS = (OPEN, PROPRIETARY)
+MOST_NAMED = 5  # modules of somebody else
 
 
 def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
@@ -30,7 +32,7 @@ def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
     """
     if profile.driver.source != AUTO:
         return profile
-    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+    release = catalogue.archive_of(snapshot.os)
     names = [*release.sources] if release else ["distribution"]
     if release and profile.driver.modules != DKMS and _dkms_refused(profile, snapshot):
         boards = filter(None, (board_at(snapshot, device) for device in nvidia_gpus(snapshot)))
@@ -53,6 +55,27 @@ def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driv
         return profile.driver.modules
     refused = _dkms_refused(profile, snapshot)
     return PREBUILT if refused and offered(profile, snapshot, release, driver) else DKMS
+
+
+def not_built(snapshot: Snapshot) -> tuple[str, ...]:
+    """A sentence on each module of somebody else that DKMS has and has not built for the running kernel.
+
+    Whether it can be built shows only when DKMS tries, and that is in the middle of the step of the driver.
+    """
+    running = snapshot.kernel.running
+    others = [entry for entry in snapshot.driver.dkms if not entry.module.startswith("nvidia")]
+    built = {(entry.module, entry.version) for entry in others if entry.kernel == running}
+    names = dict.fromkeys((entry.module, entry.version) for entry in others)
+    sentences = []
+    for name in [f"{module}/{version}" for module, version in names if (module, version) not in built][:MOST_NAMED]:
+        tries = command("sudo", "dkms", "build", "-k", running, about=name)
+        removes = command("sudo", "dkms", "remove", "--all", about=name)
+        sentences.append(
+            f"DKMS has {one_line(name, 120)}, which is no module of NVIDIA's and not built for {one_line(running, 120)}"
+            f": if it cannot be built, packages of kernel headers fail, and the driver with them. `{tries}` tries it"
+            f" (it needs the headers); without it: `{removes}`"
+        )
+    return tuple(sentences)
 
 
 def _dkms_refused(profile: Profile, snapshot: Snapshot) -> bool:

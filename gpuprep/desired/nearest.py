@@ -25,7 +25,7 @@ KEYS = {"version": "driver.version", "cuda": "cuda.version", "cudnn": "cudnn.ver
 
 def release_for(snapshot: Snapshot) -> OsRelease | None:
     """What the host's OS release offers; on a host with NVSwitches only drivers that have a Fabric Manager."""
-    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+    release = catalogue.archive_of(snapshot.os)
     if release is None or not snapshot.nvswitches:
         return release
     sources = {
@@ -75,7 +75,7 @@ class Nearest:
         offer = self._offers().get(source)
         if offer is None or wanted.count(".") < 1 or str(catalogue.branch(wanted)) in offer.unsuited:
             return None
-        release = catalogue.archive(self.snapshot.os.id, self.snapshot.os.version_id)
+        release = catalogue.archive_of(self.snapshot.os)
         if release is None or any(driver.version == wanted for driver in release.sources[source].drivers):
             return None  # it is listed: without Fabric Manager, which this host needs
         branch = catalogue.branch(wanted)
@@ -159,8 +159,7 @@ class Nearest:
             auto = self._offers()[self.source].cuda[0] in fitting
             ways = [listed(fitting), *(["auto"] if auto else [])]
         elif here:
-            wheels = (v for v in catalogue.cudnn_checksums() if self._has_wheel(v, str(_major(here[0]))))
-            wheel = next(wheels, "none")
+            wheel = next(iter(self.cudnn(str(_major(here[0])))), "none")
             ways = [f"{here[0]} with cudnn.version: {wheel}"]
         driver = self.profile.driver.version
         served = self.has(self.source, driver)
@@ -207,7 +206,7 @@ class Nearest:
         auto = ["auto"] if self._auto_suits(name) else []
         versions = [*auto, *branches] if "version" in keys else [wishes.version]
         toolkits = self._toolkits(name, None) if "cuda" in keys else [wishes.cuda]
-        wheels = [*catalogue.cudnn_checksums()] if "cudnn" in keys else [wishes.cudnn]
+        wheels = [*catalogue.cudnn_checksums(), "none"] if "cudnn" in keys else [wishes.cudnn]
         for version in versions:
             for cuda in toolkits:
                 for cudnn in wheels:
@@ -240,12 +239,24 @@ class Nearest:
         suits = unlisted is not None and self.suits(catalogue.branch(unlisted.version))
         return unlisted.version if unlisted is not None and suits else listed_version
 
+    def cudnn(self, cuda_major: str) -> list[str]:
+        """The versions of cuDNN for this CUDA that the host can have; the first is what `auto` takes."""
+        architecture, last = self.snapshot.os.architecture, self._last_cudnn()
+        return [
+            version
+            for version, majors in catalogue.cudnn_checksums().items()
+            if architecture in majors.get(cuda_major, {}) and not any(above(version, limit) for limit in last)
+        ]
+
+    def _last_cudnn(self) -> list[str]:
+        return [limits.maximum_cudnn for limits in self.limits() if limits.maximum_cudnn]
+
     def _has_wheel(self, cudnn: str, cuda_major: str) -> bool:
-        known, architecture = catalogue.cudnn_checksums(), self.snapshot.os.architecture
-        last = [limits.maximum_cudnn for limits in self.limits() if limits.maximum_cudnn]
-        if cudnn == "none" or any(above(cudnn, limit) for limit in last):
+        if cudnn == "auto":
+            return bool(self.cudnn(cuda_major))
+        if cudnn == "none" or any(above(cudnn, limit) for limit in self._last_cudnn()):
             return True  # that one is refused by itself
-        return architecture in known.get(cudnn, {}).get(cuda_major, {})
+        return cudnn in self.cudnn(cuda_major)
 
     def _drivers(self, source: str) -> list[ArchiveDriver]:
         """Drivers of this source that the host can have, newest first."""

@@ -50,6 +50,7 @@ class DriverWish:
     modules: str = "auto"  # "auto" | "dkms" | "prebuilt"
     libraries: str = "compute"  # "compute" | "full": also what displays, OpenGL and Vulkan need
     rollback: str = "ask"  # what the host does where a changed driver does not work: "auto" | "ask" | "never"
+    reboot_minutes: int = 15  # the longest wait for the host to come back from a restart
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class CudaWish:
 
 @dataclass(frozen=True)
 class CudnnWish:
-    version: str  # "none" | "9.10.2.21"
+    version: str  # "auto" | "none" | "9.10.2.21"
     source: str  # "pypi"
 
 
@@ -95,6 +96,7 @@ class TuningWish:
     ecc: str  # "keep" | "enabled" | "disabled"
     compute_mode: str  # "default" | "exclusive_process" | "prohibited"
     profiling_counters: str  # "open" | "restricted"
+    mig: Union[str, dict[str, int]] = "keep"  # "keep" | "disabled" | instances of each GPU by profile: {"1g.10gb": 7}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpuprep import catalogue
@@ -88,12 +88,15 @@ def silicon(profile: Profile, models: Sequence[Model], works: Works | None = Non
             )
         if cuda not in ("auto", "none"):
             refusals += _cuda_limits(cuda, family, limits, works.cuda)
-        if cudnn != "none" and limits.maximum_cudnn and above(cudnn, limits.maximum_cudnn):
+        if cudnn not in ("auto", "none") and limits.maximum_cudnn and above(cudnn, limits.maximum_cudnn):
             reason = f"cuDNN {limits.maximum_cudnn} is the last one for {family}, not {cudnn}"
             refusals.append(refuse("cudnn.version", reason, nearest_cudnn(limits.maximum_cudnn)))
         if profile.codec.nvenc == "required" and model.nvenc_engines == 0:
             reason = f"{model.title} has no NVENC engine: it decodes ({model.nvdec_engines} NVDEC) and cannot encode"
             refusals.append(refuse("codec.nvenc", reason, "auto on this GPU; NVENC is on " + listed(_encoders())))
+        if profile.tuning.mig not in ("keep", "disabled") and catalogue.has_mig(model) is False:
+            have_it = listed(m.title for m in catalogue.models().values() if catalogue.has_mig(m))
+            refusals.append(refuse("tuning.mig", f"{family} has no MIG", f"keep; MIG is on {have_it}"))
     return refusals
 
 
@@ -110,6 +113,32 @@ def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits, works: str) -
         reason = f"the first CUDA for {family} is {limits.minimum_cuda}, not {cuda}"
         return [refuse("cuda.version", reason, works or f"{limits.minimum_cuda} or newer, or auto")]
     return []
+
+
+def mig_that_fits(wish: Mapping[str, int], offered: Sequence[str]) -> str:
+    """Why a GPU with these profiles cannot be cut so; "" where that is not seen. Where instances may lie is not looked
+    at: the driver knows it."""
+    unknown = sorted(set(wish) - set(offered))
+    if unknown:
+        return f"has no MIG profile {', '.join(unknown)}"
+    whole, smallest = max(offered, key=_slices), min(offered, key=_gigabytes)
+    shared = round(_gigabytes(whole) / _gigabytes(smallest))  # slices of memory
+    memory = sum(count * round(_gigabytes(name) / _gigabytes(smallest)) for name, count in wish.items())
+    computing = sum(count * _slices(name) for name, count in wish.items())
+    if computing > _slices(whole) or memory > shared:
+        return (
+            f"has {_slices(whole)} slices of computing and {shared} of memory: these instances need {computing} and"
+            f" {memory}"
+        )
+    return ""
+
+
+def _slices(name: str) -> int:
+    return int(name.partition("g")[0])
+
+
+def _gigabytes(name: str) -> int:
+    return int(name.partition(".")[2].partition("gb")[0])
 
 
 def above(version: str, last: str) -> bool:
@@ -244,7 +273,7 @@ def parts_that_need_others(profile: Profile) -> list[Refusal]:
     if profile.codec.npp and profile.driver.source == "nvidia" and profile.codec.ffmpeg != "none":
         reason = "FFmpeg is linked with the distribution's libnpp, which would mix with NVIDIA's toolkit"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or driver.source: distribution"))
-    if profile.cudnn.version != "none" and profile.cuda.version == "none":
+    if profile.cudnn.version not in ("none", "auto") and profile.cuda.version == "none":
         refusals.append(
             refuse(
                 "cudnn.version",
@@ -255,6 +284,9 @@ def parts_that_need_others(profile: Profile) -> list[Refusal]:
     if profile.nccl.version not in ("none", "auto") and profile.cuda.version == "none":
         reason, works = "NCCL needs CUDA, and cuda.version is none", "cuda.version: auto, or nccl.version: none"
         refusals.append(refuse("nccl.version", reason, works))
+    if isinstance(profile.tuning.mig, dict) and profile.tuning.compute_mode != "default":
+        reason = "a GPU with MIG on has the compute mode default"
+        refusals.append(refuse("tuning.compute_mode", reason, "compute_mode: default, or mig: keep"))
     if profile.driver.modules == "prebuilt" and profile.driver.signing is not None:
         reason = "prebuilt kernel modules are signed by who built them, and driver.signing names a key for DKMS"
         refusals.append(refuse("driver.signing", reason, "signing: null, or driver.modules: dkms"))

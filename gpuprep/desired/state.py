@@ -70,6 +70,7 @@ class WantedDriver:
     prebuilt: tuple[str, ...] = ()  # packages of the prebuilt modules; never held: new kernels need newer ones
     libraries: str = "compute"  # "compute" | "full"
     rollback: str = "ask"  # "auto" | "ask" | "never"
+    reboot_minutes: int = 15
 
 
 @dataclass(frozen=True)
@@ -189,14 +190,14 @@ def resolve(
     choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
     if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
         choice = _choose(profile, snapshot, gpus, None, obstacles, judging=judging)
-    cudnn = _cudnn(here, choice, obstacles)
+    cudnn = WantedCudnn(*host_rules.cudnn(here, choice.cuda_major, obstacles), CUDNN_PREFIX)
     nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
     containers = _containers(profile, refusals)
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
     needing = {} if judging else {
         step: is_done
-        for step, is_done in _done(profile, snapshot, choice, key, nccl.version).items()
+        for step, is_done in _done(profile, snapshot, choice, key, cudnn.version, nccl.version).items()
         if steps is None or step.partition(" ")[0] in steps
     }  # fmt: skip
     min_free_mib = host_rules.free_space(profile, snapshot, needing, obstacles)
@@ -297,6 +298,7 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         else (),
         libraries=wish.libraries,
         rollback=wish.rollback,
+        reboot_minutes=wish.reboot_minutes,
     )
 
 
@@ -334,7 +336,9 @@ def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
     return WantedCuda(choice.cuda, choice.cuda_major, wish.hold, packages, pinned, pin)
 
 
-def _done(profile: Profile, snapshot: Snapshot, choice: _Choice, build_key: str, nccl_version: str) -> dict[str, bool]:
+def _done(
+    profile: Profile, snapshot: Snapshot, choice: _Choice, build_key: str, cudnn: str, nccl: str
+) -> dict[str, bool]:
     """Step, as the catalogue's disk_mib names it ► whether what it writes is there: another version is written anew."""
     module = catalogue.host_version(snapshot.driver.module_version)
     nvcc = catalogue.host_version(snapshot.cuda.nvcc_version)
@@ -345,16 +349,10 @@ def _done(profile: Profile, snapshot: Snapshot, choice: _Choice, build_key: str,
         and snapshot.driver.module_flavour in (None, choice.flavour),
         f"cuda {profile.driver.source}": choice.cuda in (None, "none")
         or (isinstance(nvcc, str) and catalogue.matches(nvcc, choice.cuda)),
-        "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
-        "nccl": nccl_version == "none"
-        or f"/{nccl_version}-cuda" in str(snapshot.libraries.get(host_rules.NCCL_LIBRARY)),
+        "cudnn": cudnn == "none" or snapshot.cudnn.wheel_version == cudnn,
+        "nccl": nccl == "none" or f"/{nccl}-cuda" in str(snapshot.libraries.get(host_rules.NCCL_LIBRARY)),
         "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
     }
-
-
-def _cudnn(here: Nearest, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
-    checksums = host_rules.cudnn(here, choice.cuda_major, obstacles)
-    return WantedCudnn(here.profile.cudnn.version, checksums, CUDNN_PREFIX)
 
 
 def _containers(profile: Profile, refusals: list[Refusal]) -> WantedContainers:
@@ -394,6 +392,7 @@ def tuning_document(wanted: Wanted) -> dict[str, Any]:
         "power_limit_watts": tuning.power_limit_watts,
         "ecc": tuning.ecc,
         "compute_mode": tuning.compute_mode,
+        "mig": tuning.mig,
         "models": {gpu.pci_device_id: _pair(gpu.catalogue_clocks) for gpu in wanted.gpus if gpu.catalogue_clocks},
     }
 

@@ -28,6 +28,12 @@ QUOTED = 300  # characters of one of them
 NEEDED = ("kernel", "nvidia-smi")  # without one of them "nothing found" says too little
 # A line that names an earlier Xid as its cause counts as that one.
 XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})\b(?:[^\n]{0,200}caused by previous Xid (\d{1,4}))?")
+# As others tell of an Xid: Kubernetes' device plugin, DCGM and its exporter, people.
+XID_TOLD = re.compile(
+    r"(?:(?<!previous )\bxid(?: (?:critical )?errors?)?(?: code)?[ =:]{1,3}|DCGM_FI_DEV_XID_ERRORS\{[^}\n]{0,900}\} )"
+    r"([1-9]\d{0,2})\b(?![.:]\d)",
+    re.I,
+)
 # Lines of the kernel's log that count although the driver works now.
 HARDWARE = re.compile(
     r"xid|fallen off|aer:|pcie bus error|link down|dmar|amd-vi|oom|out of memory|lockup|bug:|thermal", re.I
@@ -124,14 +130,14 @@ def _rule(row: Mapping[str, Any], gravity: str) -> Rule:
 def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagnosis]:
     """What these texts say, gravest first. `system`: "apt" or "dnf"; None: by the texts themselves."""
     log = "\n".join(_cut(text) for text in texts.values())
-    whole = _in_english(log)
+    whole = _known_words(log)
     system = system or _system(whole)
     searched = Text.of(whole)
     found = [(rule, matches) for rule in rules() if (matches := _matches(rule, searched))]
     shown = log.split("\n")
     known = [(rule, _diagnosis(rule, matches, whole, shown, system)) for rule, matches in found]
     causes = [diagnosis for rule, diagnosis in known if not rule.symptom]
-    causes += _other_xids(whole, causes)
+    causes += _other_xids(whole, shown, causes)
     gravest = min((GRAVITIES.index(each.gravity) for each in causes), default=len(GRAVITIES))
     symptoms = [each for rule, each in known if rule.symptom and GRAVITIES.index(each.gravity) < gravest]
     # What ended a program or the GPU's use explains a symptom, and comes before it; a slower GPU or a note does not.
@@ -169,12 +175,12 @@ def _translations() -> tuple[tuple[str, re.Pattern[str], str], ...]:
     )  # fmt: skip
 
 
-def _in_english(text: str) -> str:
-    """The sentences of apt, dpkg, the shell and the C library that are in another language, in the rules' words."""
+def _known_words(text: str) -> str:
+    """In the rules' words: what apt, dpkg, the shell and the C library say in other languages; Xids that are told."""
     for part, said, known in _translations():
         if part in text:
             text = said.sub(known, text)
-    return text
+    return XID_TOLD.sub(r"Xid (PCI:...): \1", text)
 
 
 def _system(text: str) -> str | None:
@@ -229,16 +235,15 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return NAME.sub(lambda name: values.get(name[1]) or unknown.get(name[1], name[1].upper()), text)
 
 
-def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
-    """Xids for which no rule is written, with the meaning of NVIDIA's catalogue."""
+def _other_xids(text: str, shown: Sequence[str], causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
+    """Xids for which no rule is written, with the meaning of NVIDIA's catalogue. `shown`: as in _diagnosis."""
     told = {line for each in causes for line in each.evidence}
     codes: dict[int, list[str]] = {}
-    shown = text.split("\n")
     for match in XID.finditer(text):
         line = next(_quoted(text, shown, *match.span()))
         if line not in told:
             codes.setdefault(int(match[3] or match[2]), []).append(line)
-    covered = {int(known[3] or known[2]) for line in told if (known := XID.search(line))}
+    covered = {int(known[3] or known[2]) for line in told if (known := XID.search(_known_words(line)))}
     grave = any(xid(code).gravity == "fail" for code in (covered | codes.keys()) - {RECOVERY})
     for code, lines in codes.items():
         if code not in covered:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpuprep.catalogue import Board, boards, codecs, video
+from gpuprep.catalogue import Board, boards, clouds, codecs, video
 from gpuprep.catalogue.capabilities import DTYPES, precisions
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
@@ -67,6 +67,7 @@ class Sheet:
     nvdec: tuple[str, ...] | None
     streams: tuple[StreamRow, ...]
     pcie_gb_per_s: float | None  # one direction, after line coding
+    images: tuple[str, ...]  # which images of systems do not start on which cloud machines with it
     not_known: tuple[str, ...]
     unverified: tuple[str, ...]
 
@@ -90,6 +91,7 @@ def sheet(board: Board) -> Sheet:
         nvdec=_of(able, "nvdec."),
         streams=_streams(board, able),
         pcie_gb_per_s=pcie_gb_per_s(board),
+        images=clouds.images(board.key),
         not_known=tuple(missing),
         unverified=(*board.unverified, *board.model.unverified),
     )

@@ -8,6 +8,7 @@ ansible-runner gives it: it is never in a file, an argument or an environment va
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 NO_FOLDER = "Failed to create temporary directory"
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
+PRIVATE = "gpuprep-r"  # and 8 letters; an earlier gpuprep had no "r", and did not lock its folder
 KEEPER_SECONDS = 3.0  # after which a keeper that was told to end is no longer waited for
 REPAIR_IT = "repair what the lines above name, then run the same command again: it continues from there"
 TAIL_BYTES = 64 << 10
@@ -86,10 +88,8 @@ def run(
         raise GpuprepError(
             f"playbook {path} is missing", "files are missing in this installation of gpuprep: install it again"
         )
-    # Not below log_dir: the path of an SSH control socket may not be longer than about 100 bytes.
-    private = Path(tempfile.mkdtemp(prefix="gpuprep-"))
     events = Events(on_event, log)
-    try:
+    with contextlib.closing(events), _private() as private:
         status = _execute(
             private,
             target,
@@ -106,9 +106,6 @@ def run(
             on_cancel=on_cancel,
             verbosity=verbosity,
         )
-    finally:
-        events.close()
-        shutil.rmtree(private, ignore_errors=True)
     result = PlaybookResult(
         status=status,
         changed=events.stat("changed"),
@@ -121,6 +118,41 @@ def run(
     if status == "successful":
         return result
     return Failure(_error(status, target, events, log), result, events.reboot_needed and status == "failed")
+
+
+@contextlib.contextmanager
+def _private() -> Iterator[Path]:
+    """A folder for one run, locked until it ends. Those of killed runs are removed: the kernel has freed their lock.
+
+    A keeper does that, too, unless it had ended before the run was killed. Not below the run's own folder: the path of
+    an SSH control socket may not be longer than about 100 bytes.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{PRIVATE}????????"):
+        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB) as its:
+            if os.fstat(its).st_uid == os.geteuid():
+                shutil.rmtree(left, ignore_errors=True)
+    while True:
+        private = Path(tempfile.mkdtemp(prefix=PRIVATE))
+        try:
+            with contextlib.ExitStack() as held:
+                with contextlib.suppress(OSError):  # a file system without locks, where nobody's folder is removed
+                    held.enter_context(_locked(private))
+                if private.exists():  # nobody removed it before it was locked
+                    yield private
+                    return
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, how: int = 0) -> Iterator[int]:
+    """The number of the open folder. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | how)
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def _execute(
@@ -246,7 +278,7 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
             return HostUnreachable(
                 f"{target.name}: the machine did not come back from its restart: {before.message}",
                 "look at the machine's console (of a cloud: its serial console); when ssh reaches it again, run the"
-                " same command again: it continues from there",
+                " same command again: it continues from there; driver.reboot_minutes of the profile waits longer",
                 log=str(log),
             )
         if NO_FOLDER in message:  # the connection is there

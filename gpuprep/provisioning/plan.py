@@ -77,10 +77,10 @@ def _sentence(finding: Finding) -> str:
 
 
 def _may_reboot(role: str, findings: Sequence[Finding]) -> bool:
-    """The driver role reboots if loaded and installed driver would differ, the tuning role only for ECC."""
+    """The driver role reboots if loaded and installed driver would differ, the tuning role only for ECC and MIG."""
     properties = {finding.property for finding in findings if finding.role == role}
     if role == "gpu_tuning":
-        return "ecc" in properties
+        return not properties.isdisjoint({"ecc", "mig"})
     return role in ("gpu_preflight", "gpu_driver") and not properties <= NO_REBOOT
 
 
@@ -100,6 +100,7 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_driver_libraries": wanted.driver.libraries,
         "gpu_driver_hold": wanted.driver.hold,
         "gpu_driver_rollback": wanted.driver.rollback,
+        "gpu_driver_reboot_timeout": wanted.driver.reboot_minutes * 60,
         "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
         "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,
         **_signing(wanted),

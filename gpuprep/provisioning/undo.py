@@ -40,6 +40,7 @@ PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,199}(:[a-z0-9-]{1,20})?")
 VERSION = re.compile(r"[A-Za-z0-9.+:~^_-]{1,200}")
 KEY = re.compile(r"gpg-pubkey-[0-9a-f]{8,40}-[0-9a-f]{8}(\.\(none\))?")
 UUID = re.compile(r"GPU-[0-9a-f-]{8,60}")
+GPU_OF = re.compile(r"-i GPU-\S+ ")  # in words for nvidia-smi
 UNIT = re.compile(r"[A-Za-z0-9@_.-]{1,100}\.(service|timer)")
 # Where gpuprep's packages are not in the package manager's history: whose() ─► the step.
 STEP_OF = {"driver": "driver", "cuda": "cuda", "compiler": "cuda", "containers": "containers"}
@@ -116,7 +117,7 @@ class Undo:
 
 def _reasons(work: Work) -> Iterable[str]:
     if work.settings:
-        yield "nvidia-smi sets: " + _named(sorted({" ".join(words[2:]) for words in work.settings}))
+        yield "nvidia-smi sets: " + _named(sorted({GPU_OF.sub("", " ".join(words)) for words in work.settings}))
     if work.units:
         yield f"stop and disable {_named(work.units)}"
     if work.remove:
@@ -556,6 +557,13 @@ class _Lister:
             if ecc in ("Enabled", "Disabled") and ecc != now["ecc.mode.pending"]:
                 words.append(["-e", str(int(ecc == "Enabled"))])
             words.append(["-pm", str(int(was.get("persistence_mode") == "Enabled"))])
+            if now.get("mig.mode.pending") == "Enabled":
+                if was.get("mig.mode.pending") == "Disabled":
+                    instances = (["mig", "-i", uuid, "-dci"], ["mig", "-i", uuid, "-dgi"])
+                    self.works["tuning"].settings += instances  # a GPU that has some keeps its mode
+                    words.append(["-mig", "0"])
+                else:
+                    self.unknown.append(f"how {uuid} was cut by MIG before gpuprep: it stays as it is")
             self.works["tuning"].settings += [["-i", uuid, *one] for one in words]
 
 
@@ -570,11 +578,15 @@ def refused(listed: Undo, now: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Settings of the list that a GPU does not have now. One whose driver is gone has none."""
     found = []
     for work in listed.works:
-        for _, uuid, *words in work.settings:
+        for first, uuid, *words in work.settings:
+            if first != "-i":  # instances: their GPU's mode says whether they are gone
+                continue
             here = now.get(uuid, {})
             if words[0] == "-pl" and (limit := here.get("power.limit")) not in (None, words[1]):
                 found.append(f"{uuid}: its power limit is {one_line(str(limit), 20)} W, not {words[1]} W")
             mode = COMPUTE_MODES.get(str(here.get("compute_mode")), words[-1])
+            if words[0] == "-mig" and here.get("mig.mode.pending") == "Enabled":
+                found.append(f"{uuid}: MIG is still on: end the programs that use its instances")
             if words[0] == "-c" and mode != words[1]:
                 found.append(f"{uuid}: its compute mode is {one_line(str(here['compute_mode']), 40)}")
     return found

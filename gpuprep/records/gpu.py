@@ -150,6 +150,16 @@ class Throttled:
 
 
 @dataclass(frozen=True)
+class MigDevice:
+    """An instance of a GPU that is cut by MIG, as programs see it."""
+
+    profile: str  # "1g.10gb"; "1c.3g.40gb" for one that has not all of its GPU instance
+    uuid: str  # "MIG-..."
+    multiprocessors: Int
+    memory_mib: Int
+
+
+@dataclass(frozen=True)
 class GpuFacts:
     index: int
     uuid: str
@@ -199,3 +209,4 @@ class GpuFacts:
     recovery_action: Str = NOT_READ  # a word of RECOVERY_ACTIONS, or "unknown 9"
     pcie_errors: Union[PcieErrors, Missing] = NOT_READ
     cores: Int = NOT_READ  # CUDA cores of all multiprocessors
+    mig_devices: Union[tuple[MigDevice, ...], Missing] = NOT_READ  # (): MIG is off, or on without instances

@@ -29,8 +29,8 @@ class Missing:
     """A reading that failed. `reason` is one of the words below, `detail` the original message.
 
     not_supported, function_not_found, gpu_is_lost, no_permission, deprecated, driver_not_loaded,
-    library_not_found, version_mismatch, command_not_found, command_failed, unparsable, not_installed, not_read,
-    not_visible
+    library_not_found, version_mismatch, cuda_not_started, command_not_found, command_failed, unparsable,
+    not_installed, not_read, not_visible
     """
 
     reason: str

@@ -44,7 +44,7 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 Acquire::IndexTargets::deb::CNF::DefaultEnabled "false";
 Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 """
-ENTRY = "Types: deb\nURIs: {0}\nSuites: /\nArchitectures: amd64\nSigned-By: {1}\n"
+ENTRY = "Types: deb\nURIs: {0}\nSuites: /\nArchitectures: {2}\nSigned-By: {1}\n"
 PIP_CONF = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf")
 # pip's own index, in its own words: it is asked where nobody has set another.
 OWN_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
@@ -53,12 +53,14 @@ KEYRING = "./usr/share/keyrings/cuda-archive-keyring.gpg"
 # A key and its fingerprint, as `gpg --with-colons` prints them.
 FINGERPRINT = r"(?m)^pub:.*\n(?:(?!pub:|fpr:).*\n)*fpr:+([0-9A-F]{40}):"
 # NAME-EPOCH:VERSION-RELEASE.ARCH, as dnf names what a lock keeps away.
-NEVRA = r"([A-Za-z0-9][A-Za-z0-9_.+-]*)-(?:[0-9]+:)?[^-\s]+-[^-\s]+[.](?:noarch|x86_64)"
+NEVRA = r"([A-Za-z0-9][A-Za-z0-9_.+-]*)-(?:[0-9]+:)?[^-\s]+-[^-\s]+[.](?:noarch|x86_64|aarch64)"
 
 
 def main(question: dict[str, Any]) -> None:
     answer: dict[str, Any] = {"offers": [], "said": [], "lacking": {}, "untried": [], "held": []}
-    scratch = Path(tempfile.mkdtemp(prefix="gpuprep-try."))
+    # On a disk: the lists of a system have some hundred MB, and /tmp may be memory (Ubuntu 26.04, Debian 13).
+    on_disk = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
+    scratch = Path(tempfile.mkdtemp(prefix="gpuprep-try.", dir=os.environ.get("TMPDIR") or on_disk))
     try:
         if question["packages"]:
             (_apt if shutil.which("apt-get") else _dnf)(scratch, question, answer)
@@ -83,13 +85,15 @@ def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
     for file in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")):
         if file.suffix in (".list", ".sources") and file.is_file() and file.name not in instead:
             shutil.copy(file, parts / f"own-{file.name}")
+    architecture = _run(["dpkg", "--print-architecture"])[0].strip()
     for number, repository in enumerate(repositories):
         key, text = scratch / f"key{number}.asc", repository["key"].encode()
         if repository["fingerprint"]:
             key, (text, why) = scratch / f"key{number}.gpg", _keyring(scratch, repository)
             answer["lacking"].update({repository["name"]: why} if why else {})
         key.write_bytes(text)
-        (parts / f"try{number}.sources").write_text(ENTRY.format(repository["uri"], key), encoding="utf-8")
+        entry = ENTRY.format(repository["uri"], key, architecture)
+        (parts / f"try{number}.sources").write_text(entry, encoding="utf-8")
     if question["components"]:
         (parts / "components.sources").write_text(_components(question), encoding="utf-8")
     settings = scratch / "conf"

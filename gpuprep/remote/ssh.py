@@ -15,6 +15,7 @@ from typing import Any
 from gpuprep.errors import GpuprepError, HostError, HostUnreachable
 from gpuprep.remote.connection import Errors, Process, RawResult, all_of_it, took_too_long
 from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
+from gpuprep.remote.lock import HEARTBEAT_LIMIT
 from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never, within
 from gpuprep.untrusted.plaintext import one_line
@@ -38,6 +39,9 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 KEEPALIVE_SECONDS = 15
 # After this long without an answer the kernel gives a connection up; the default is a quarter of an hour.
 UNANSWERED_MILLISECONDS = 60_000
+# The kernel hears only the next machine: a jump host or a proxy still answers when the host behind it is gone. After
+# this long the host has given our lock away, so nothing of ours should go on there.
+SILENT_SECONDS = float(HEARTBEAT_LIMIT)
 
 
 class SshConnection:
@@ -176,13 +180,23 @@ class SshConnection:
             if explained is None:
                 raise
             raise explained from error
-        connection.transport.set_keepalive(KEEPALIVE_SECONDS)
+        threading.Thread(target=self._keep_alive, args=(connection,), name="keepalive", daemon=True).start()
         wire = hops[-1].transport.sock  # with jump hosts, the first of them holds it
         if isinstance(wire, socket.socket):
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MILLISECONDS)
             # As ssh does. Otherwise a command's second packet waits for the answer to the first: 40 ms a command.
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+    def _keep_alive(self, connection: Any) -> None:
+        """Ask sshd for an answer again and again, as ssh's ServerAliveInterval; end a connection that gives none."""
+        ssh = connection.transport
+        cut = functools.partial(transport.cut, connection)
+        while ssh.is_active():
+            ssh.join(KEEPALIVE_SECONDS)  # it is the thread that reads: its end is the connection's
+            late = functools.partial(no_answer, self.where, connection, SILENT_SECONDS)
+            with contextlib.suppress(GpuprepError, *GONE), within(SILENT_SECONDS, cut, never, self.where, late):
+                ssh.global_request("keepalive@openssh.com", wait=True)
 
     def _prepare(self) -> Any:
         target = self._target

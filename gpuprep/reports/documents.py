@@ -132,6 +132,7 @@ class HostStatus:
     age_seconds: float | None  # since `run` ended; null: never checked, or by a wrong clock
     run: RunLine | None  # the newest run that says how the host is
     last: RunLine | None  # the newest run of any kind: also a plan, a refusal, or one that was stopped
+    also_called: tuple[str, ...] = ()  # other names of the same machine
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,18 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """history keep"""
+
+    keep_days: int | None  # null: no run is deleted by itself, and the rest is said of 365 days
+    file: str  # of the settings
+    before: str
+    runs: int
+    older: int  # began before
+    deletable: int  # of the older ones, those that nothing keeps
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """history forget"""
 
@@ -332,6 +345,7 @@ DOCUMENTS: dict[str, tuple[Any, int]] = {
     "history-join": (Joined, 1),
     "history-part": (Parted, 1),
     "history-prune": (Pruned, 1),
+    "history-keep": (Keep, 1),
     "history-forget": (Forgotten, 1),
     "profiles-list": (Profiles, 1),
     "sim-list": (Machines, 1),

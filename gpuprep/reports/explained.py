@@ -32,6 +32,7 @@ def board_page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
         ("links", _links(sheet)),
         ("temperature", _temperatures(sheet)),
         ("profile", model.profile),
+        ("images", "; ".join(sheet.images)),
         ("decoders", f"{_or(model.nvdec_engines)} NVDEC: {_can(sheet.nvdec)}"),
         ("encoders", f"{_or(model.nvenc_engines)} NVENC: {_can(sheet.nvenc)}"),
     ]
@@ -163,6 +164,7 @@ def board_values(sheet: Sheet) -> dict[str, Any]:
             }
             for stream in sheet.streams
         ],
+        "images": list(sheet.images),
         "not_known": list(sheet.not_known),
         "unverified": list(sheet.unverified),
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep import catalogue
 from gpuprep.checks.judges.gemm.clock import NO_REASON
 from gpuprep.checks.judges.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
@@ -14,12 +15,19 @@ Pairs = list[tuple[str, str]]
 
 def lines(record: RunRecord) -> Pairs:
     """A name and its figures, of one GPU; with several, columns.py has them side by side."""
-    return [*_products(record), *_memory(record), *_video(record)]
+    return [*_instance(record), *_products(record), *_memory(record), *_video(record)]
 
 
 def streams(fps: float) -> int:
     """Whole streams of 30 frames per second."""
     return int(fps // STREAM_FPS)
+
+
+def _instance(record: RunRecord) -> Pairs:
+    """Which part of a GPU that MIG cuts was measured."""
+    gpus = [row.gpu for row in measured.gemms(record)] + [row.gpu for row in measured.bandwidths(record)]
+    names = dict.fromkeys(gpu.name for gpu in gpus if catalogue.INSTANCE.search(gpu.name))
+    return [("of an instance", ", ".join(names))] if names else []
 
 
 def _products(record: RunRecord) -> Pairs:

@@ -14,7 +14,7 @@ from gpuprep.errors import SimError
 from gpuprep.sim import paths
 
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
-NVML_SOURCES = ("state.c", "query.c", "health.c", "clocks.c", "control.c", "events.c", "loads.c", "smi.c")
+NVML_SOURCES = ("state.c", "query.c", "health.c", "clocks.c", "control.c", "events.c", "loads.c", "mig.c", "smi.c")
 TABLE_SLOTS = 512
 
 

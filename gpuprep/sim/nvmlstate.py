@@ -73,8 +73,8 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         "video_clock_percent": data["performance"]["video"]["clock_percent"],
         "performance": json.dumps(data["performance"]),
         "locks_memory": int(new),
-        "mig_capable": int(new),
-        **({"mig": 0, "mig_pending": 0} if new else {}),
+        "mig_capable": int("mig" in data),
+        **(_mig(data["mig"], kept=device.model.architecture == "ampere") if "mig" in data else {}),
         "power_min_mw": power["min"] * 1000,
         "power_max_mw": power["max"] * 1000,
         "power_default_mw": power["default"] * 1000,
@@ -122,8 +122,21 @@ def of_device(device: Device, index: int) -> dict[str, str]:
     return {key: str(value) for key, value in values.items()}
 
 
+def _mig(profiles: Mapping[str, Sequence[int]], *, kept: bool) -> dict[str, object]:
+    """MIG is off. `profiles`: name ► multiprocessors and MiB; `kept`: the mode is one of the board, as on Ampere."""
+    figures = list(profiles.values())
+    return {
+        "mig": 0,
+        "mig_pending": 0,
+        "mig_kept": int(kept),
+        "mig_names": " ".join(profiles),
+        "mig_multiprocessors": " ".join(str(multiprocessors) for multiprocessors, _ in figures),
+        "mig_memory_mib": " ".join(str(memory) for _, memory in figures),
+    }
+
+
 def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Device], owner: int = 0) -> None:
-    """Writes the state of a boot. NVML lists the GPUs that the driver drives; pending ECC modes become current.
+    """Writes the state of a boot. NVML lists the GPUs that the driver drives; pending modes become current.
 
     `owner` is the machine's root, who may write these files and put none in their place: the folder is not his.
     """
@@ -156,6 +169,8 @@ def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Dev
             state[section].pop("fault_gpu_lost", None)  # the boot finds it on the bus again
             if "ecc_pending" in state[section]:
                 state[section]["ecc"] = state[section]["ecc_pending"]
+            if state[section].get("mig_kept") == "1":  # and no instance outlives a boot
+                state[section]["mig"] = state[section]["mig_pending"] = old.get("mig_pending", "0")
 
 
 def _give(path: Path, owner: int) -> None:

@@ -41,7 +41,8 @@ def digest(archives: Sequence[Archive]) -> str:
     code = [Path(module.__file__ or "").read_text() for module in modules]
     programs = [path.read_text() for path in sorted((Path(stubs.__file__).parent / "programs").iterdir())]
     files = sorted({file for archive in archives for file in (*archive.files, archive.modules) if file})
-    parts = [*code, *programs, Path(__file__).read_text(), *(stubs.path(file).read_text() for file in files)]
+    parts = [repr(archives), *code, *programs, Path(__file__).read_text()]
+    parts += [stubs.path(file).read_text() for file in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

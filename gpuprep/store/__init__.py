@@ -20,10 +20,10 @@ from gpuprep.checks.drift.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.paths import check_state_dir, private_folder, state_dir
 from gpuprep.performance.trend import Measurement
-from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, from_json, to_json
+from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
 from gpuprep.records.findings import findings_of
-from gpuprep.store import baselines, fleet, hostnames, migrations, retention
+from gpuprep.store import baselines, fleet, hostnames, migrations, retention, storedrecord
 from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
@@ -164,7 +164,7 @@ class Store:
             "verdict": verdict.status.value if verdict else None,
             "exit_code": max(-GREATEST_CODE, min(GREATEST_CODE, record.exit_code)),
             "summary": storable(error_line or (verdict.summary if verdict else "")),
-            "record": to_json(record),
+            "record": storedrecord.packed(record),
             "certifies": record.history.certifies if record.history else None,
             "batch_id": storable(record.batch_id) or None,
         }
@@ -306,7 +306,7 @@ class Store:
         if text is None:  # soundrows.py left the damaged row out
             raise StoreError(f"the record of run {run_id} cannot be read", "its row is damaged")
         try:
-            return from_json(RunRecord, text)
+            return storedrecord.unpacked(text)
         except DecodeError as error:
             raise StoreError(f"the record of run {run_id} cannot be read: {error}", "its row is damaged") from error
 
@@ -416,6 +416,11 @@ class Store:
         with self._transaction() as connection:
             return hostnames.know(connection, name, identity, at, lambda: certified_rows.run_of(connection, name))
 
+    def is_identified(self, name: str) -> bool:
+        """Whether it is stored which host this name is, found or said by the user."""
+        with self._transaction(write=False) as connection:
+            return hostnames.has_row(connection, name)
+
     def names(self) -> list[Named]:
         """All names whose host identity is known; names of one host are adjacent."""
         with self._transaction(write=False) as connection:
@@ -465,6 +470,12 @@ class Store:
         with self._transaction(write=False) as connection:
             return measurement_rows.recent(connection, host, series, limit)
 
+    def count(self, before: str = "") -> int:
+        """How many runs there are; with `before` (UTC, ISO 8601) only those that began earlier."""
+        query = sa.select(sa.func.count()).select_from(runs)
+        with self._transaction(write=False) as connection:
+            return int(connection.execute(query.where(runs.c.started_at < before) if before else query).scalar_one())
+
     def prunable(self, before: str, keep_last: int, names: Sequence[str] | None = None) -> list[str]:
         """Ids of runs that began before `before` and may be deleted (store/retention.py), oldest first."""
         with self._transaction(write=False) as connection:
@@ -484,10 +495,13 @@ class Store:
             return retention.forget(connection, name, hostnames.of_host(connection, name)[1:])
 
     def export_records(self, host: str | None = None) -> Iterator[str]:
-        """Each record as one line of JSON, oldest first, read while it is written out."""
+        """Each record as one line of JSON, oldest first, read while it is written out. A damaged one is as it is."""
         query = sa.select(runs.c.record).order_by(runs.c.started_at, runs.c.run_id)
         for row in self._stream(query if host is None else query.where(runs.c.host.in_(self.names_of(host)))):
-            yield row[0]
+            try:
+                yield to_json(storedrecord.unpacked(row[0]))
+            except DecodeError:
+                yield row[0]
 
     def export_rows(self, what: str, host: str | None = None) -> Iterator[tuple[Any, ...]]:
         """Rows of the table `what` (one of EXPORTED) as tuples, oldest run first, after a tuple of column names."""

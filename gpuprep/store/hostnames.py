@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -43,8 +44,20 @@ class Known:
 
 
 def all_names(connection: Connection) -> list[Named]:
-    rows = connection.execute(sa.select(host_names).order_by(host_names.c.host, host_names.c.name)).mappings()
+    return _rows(connection, sa.true())
+
+
+def _rows(connection: Connection, which: sa.ColumnElement[bool]) -> list[Named]:
+    query = sa.select(host_names).where(which).order_by(host_names.c.host, host_names.c.name)
+    rows = connection.execute(query).mappings()
     return [Named(row["name"], row["host"], _identity(row["identity"]), row["seen_at"], row["by_hand"]) for row in rows]
+
+
+def _one_of_each(connection: Connection) -> list[Named]:
+    """One name of each host and identity: a host may have hundreds of names."""
+    columns = (host_names.c.host, host_names.c.identity, host_names.c.by_hand)
+    first = sa.select(sa.func.min(host_names.c.name)).group_by(*columns)
+    return _rows(connection, host_names.c.name.in_(first))
 
 
 def of_host(connection: Connection, name: str) -> list[str]:
@@ -69,11 +82,13 @@ def know(
 
     An unknown identity changes nothing. `held_to` returns the certified run of the host.
     """
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time: two new names see each other
+        connection.exec_driver_sql("LOCK TABLE host_names IN SHARE ROW EXCLUSIVE MODE")
     name = storable(name)
-    everyone = all_names(connection)
-    mine = next((known for known in everyone if known.name == name), None)
     if not now.is_known:
         return Known(tuple(of_host(connection, name)[1:]))
+    everyone = _one_of_each(connection)
+    mine = next(iter(_rows(connection, host_names.c.name == name)), None)
     notes: list[str] = []
     is_new, what = mine is None, samehost.change(mine.identity, now) if mine else ""
     if what == samehost.REINSTALLED:
@@ -84,7 +99,7 @@ def know(
         notes.append(
             f"another machine answers to {name} now: what {name} was certified as was that of the machine before"
         )
-        left = [known.name for known in everyone if mine and known.host == mine.host and known.name != name]
+        left = of_host(connection, name)[1:]
         if left and by_hand != JOINED:
             leave(connection, name, left, held_to(), at)
             host = name
@@ -96,7 +111,7 @@ def know(
     if same:
         join(connection, name, [known.name for known in same])
         notes.append(
-            f"{name} is the host that is also called {_few(known.name for known in same)}"
+            f"{name} is the host that is also called {_few(of_host(connection, name)[1:])}"
             " (same SSH host key and hardware): they have one history"
         )
     if is_new or what:
@@ -107,7 +122,10 @@ def know(
 def nothing_new(connection: Connection, name: str, now: Identity) -> Known | None:
     """The result of `know` if it has nothing to write, which is the usual case; None if it must write."""
     name = storable(name)
-    everyone = all_names(connection)
+    # Of a thousand names those alone that have a proven key in common with it, as samehost.same_host() asks for.
+    keys = {now.proven, *(now.keys if now.local else ())} - {""}
+    its = [host_names.c.identity.contains(key, autoescape=True) for key in sorted(keys)]
+    everyone = _rows(connection, sa.or_(host_names.c.name == name, *its))
     mine = next((known for known in everyone if known.name == name), None)
     if now.is_known and (mine is None or mine.identity != now or _same(everyone, mine, now)):
         return None
@@ -128,7 +146,7 @@ def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
 def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
     """Make these names one host; each must have a row in host_names. Other rows keep their names."""
     hosts = {first_of(connection, known_name) for known_name in (name, *others)}
-    known = [entry for entry in all_names(connection) if entry.host in hosts]
+    known = _rows(connection, host_names.c.host.in_(hosts))
     first = min(known, key=lambda entry: (entry.name != entry.host, entry.seen_at, entry.name)).host
     connection.execute(host_names.update().where(host_names.c.host.in_(hosts)).values(host=first))
     if by_hand:
@@ -211,6 +229,7 @@ def _text(identity: Identity) -> str:
     return json.dumps(document, sort_keys=True)
 
 
+@lru_cache(maxsize=4096)
 def _identity(text: str) -> Identity:
     """The identity in a row; an unknown identity for a damaged row."""
     try:

@@ -112,7 +112,8 @@ def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
     blockers = [
         finding
         for finding in findings
-        if (finding.status is Status.WAIVED and _fits(finding.key, touched))
+        # Without a role it is of something that the profile leaves alone, and so does the command: MIG, ECC.
+        if (finding.status is Status.WAIVED and finding.role and _fits(finding.key, touched))
         or (finding.status is not Status.PASS and finding.key == row.applies)
     ]
     if not blockers:
@@ -372,7 +373,10 @@ NO_LOCKS = (
 )
 KEPT = "(a file of somebody else there is kept beside it)"
 SETTINGS, TUNE_ENABLED = "gpuprep-tune.settings", "gpuprep-tune.enabled"
-TUNED = ("gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode")
+TUNED = (
+    "gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode", "gpu *.mig_instances",
+)  # fmt: skip
+MODES = ("gpu *.ecc", "gpu *.mig")
 CUDNN = ("cudnn.library", "cudnn.version", "cudnn.header")
 LOADED = ("cuda.cupti", "lib*.loader")
 
@@ -403,7 +407,7 @@ TABLE = (
         ("nvidia-persistenced.enabled", "nvidia-persistenced.active"),
         "start the persistence daemon, now and at every boot",
         _unit(PERSISTENCED, "enable --now"),
-        touches=("gpuprep-tune.active", *TUNED, "gpu *.ecc", "gpu *.settings", SETTINGS),  # it starts gpuprep-tune, too
+        touches=("gpuprep-tune.active", *TUNED, *MODES, "gpu *.settings", SETTINGS),  # it starts gpuprep-tune, too
         disturbs=True,
     ),
     Row(
@@ -414,9 +418,9 @@ TABLE = (
     Row((TUNE_ENABLED,), "set the GPUs at every boot", _unit(TUNE, "enable")),
     Row(
         ("gpuprep-tune.active", *TUNED),
-        "set persistence, clocks, power limit and compute mode",
+        "set persistence, clocks, power limit, compute mode and MIG instances",
         _unit(TUNE, "restart"),  # its own command, through the unit, which is then known to have run
-        touches=("gpu *.ecc", "gpu *.settings"),
+        touches=(*MODES, "gpu *.settings"),
         applies=SETTINGS,
         disturbs=True,
     ),

@@ -200,9 +200,9 @@ class _AtWork:
         """End all probes that still run, because the run was ended early."""
         if not self._threads:
             return
-        self._run.break_off()
-        for thread in self._threads.values():
-            thread.join(ENDING_SECONDS)
+        with self._run.breaking_off():
+            for thread in self._threads.values():
+                thread.join(ENDING_SECONDS)
 
     def _do(self, name: str, work: Callable[[], ProbeResult | None]) -> None:
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpuprep import checks, doctor
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
-from gpuprep.desired import loading, probes
+from gpuprep.desired import loading, modules, probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.proposal import BASE, Proposal, propose
 from gpuprep.desired.state import Wanted, check_profile, resolve
@@ -245,6 +245,11 @@ def _plan(run: ProfileRun, host: Host) -> Planned:
         made = effort.onto(made, run.effort)
     notes = sources.check(run, host, wanted, facts, made, findings)
     busy = inuse.note(facts, Does.of(made.steps, run.options, run.target)) if run.options.check else ()
+    if wanted.driver.modules == modules.DKMS and any(step.role == "gpu_driver" for step in made.steps):
+        others = modules.not_built(facts)
+        busy = (*busy, *others)
+        for sentence in others if not run.options.check else ():  # before anything is changed
+            run.stage(sentence)
     made = run.draft.plan = dataclasses.replace(made, notes=(*busy, *made.notes, *notes))
     names = ", ".join(step.role.removeprefix("gpu_") for step in made.steps)
     run.stage(f"plan: {names}" if names else "plan: nothing to do")

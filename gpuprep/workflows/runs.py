@@ -281,13 +281,14 @@ class Run:
 
         Each answer of a host is within the limits; all answers together may be more than a record can hold.
         """
+        text = to_json(record)
         try:
-            plain_json(to_json(record))
+            plain_json(text)
         except DecodeError as error:
             raise StoreError(f"{self.target.name} sent more than a record can hold: {error}") from error
         try:
             private_folder(self.log_dir)
-            private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
+            private_text(self.log_dir / "record.json", text + "\n")
         except OSError as error:
             raise StoreError(f"{self.log_dir} cannot be written: {error.strerror}", "see XDG_STATE_HOME") from error
         store.append(record, baseline)
@@ -440,9 +441,14 @@ class Run:
     def tell(self, progress: Progress) -> None:
         self._context.progress(self.target.name, progress)
 
-    def break_off(self) -> None:
-        """End what still runs on the host, as if the user had stopped the run."""
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
+        """Meanwhile all that runs on the host ends, as if the user had stopped the run."""
         self._broken_off.set()
+        try:
+            yield
+        finally:
+            self._broken_off.clear()
 
     def stop_if_cancelled(self) -> None:
         if self.cancelled():

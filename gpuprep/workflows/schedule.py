@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from gpuprep.agent.host_paths import (
 from gpuprep.agent.identity import identity
 from gpuprep.checks import drift
 from gpuprep.checks.baseline import has_quick
-from gpuprep.checks.drift import quick
+from gpuprep.checks.drift import quick, samehost
 from gpuprep.checks.judgement import believed
 from gpuprep.desired import probes
 from gpuprep.desired.loading.files import available
@@ -406,7 +406,11 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
                     where=run.target.name,
                 )
         there = read(host, known)
-    kept = _kept(run, there)
+        kept = _kept(run, there)
+        if store is not None and not store.is_identified(run.target.name):
+            _identify(
+                run, host, [record for record in kept.values() if not freshness.foreign_reason(record, there.machine)]
+            )
     if store is not None:
         kept = {path: _store_own(run, store, path, record, there) for path, record in kept.items()}
     plan = _plan_there(there)
@@ -445,6 +449,18 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
             status if timer.runs else f"no timer runs there; run `{again}`",
             where=run.target.name,
         )
+
+
+def _identify(run: Run, host: Host, results: Sequence[RunRecord]) -> None:
+    """Tell the store which host it is, by its newest result. Commands that read its facts do the same: how many hosts
+    there are must not depend on which command met a name first.
+
+    A result that does not list the SSH host key that answers is of before that key: of the image, or of a machine
+    before this one.
+    """
+    facts = results[-1].after if results else None
+    if facts is not None and (run.target.local or host.host_key() in samehost.of(facts).keys):
+        run.know(host, facts)
 
 
 def _profile_here(run: Run, store: Store | None, wanted: ProfileRef | None) -> str:

@@ -19,6 +19,7 @@ from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packages import headers_package
 from gpuprep.catalogue import roles
 from gpuprep.catalogue.agent import COLLECTION, role_folder
+from gpuprep.catalogue.packagenames import ARCHITECTURES
 from gpuprep.codecbuild import sources as tarballs
 from gpuprep.desired.modules import DKMS
 from gpuprep.desired.profile_rules import refuse
@@ -125,7 +126,7 @@ def check(
 ) -> tuple[str, ...]:
     """Notes on what could not be tried. Raises PlanRefused with everything that is lacking; HostError."""
     steps = {step.role for step in plan.steps}
-    release = catalogue.archive(facts.os.id, facts.os.version_id)
+    release = catalogue.archive_of(facts.os)
     if not steps or release is None:
         return ()
     run.stage("trying the sources of packages and tarballs")
@@ -218,14 +219,18 @@ def _absent(names: Sequence[str], facts: Snapshot) -> tuple[str, ...]:
     return tuple(name for name in names if name not in facts.packages)
 
 
+def _nvidia_base(mirrors: Mapping[str, str]) -> str:
+    return (mirrors.get("nvidia") or roles.upstream("gpu_driver", "gpu_driver_nvidia_url")).rstrip("/") + "/"
+
+
 def _nvidia_uri(release: catalogue.OsRelease, mirrors: Mapping[str, str]) -> str:
-    base = mirrors.get("nvidia") or roles.upstream("gpu_driver", "gpu_driver_nvidia_url")
-    return f"{base.rstrip('/')}/{catalogue.nvidia_folder(release)}/x86_64/"
+    return f"{_nvidia_base(mirrors)}{catalogue.nvidia_path(release)}/"
 
 
 def _container_uri(release: catalogue.OsRelease, mirrors: Mapping[str, str]) -> str:
     base = mirrors.get("container_toolkit") or roles.upstream("gpu_containers", "gpu_containers_url")
-    return f"{base.rstrip('/')}/{'rpm/x86_64' if release.rpm else 'deb/amd64'}/"
+    kind = "rpm" if release.rpm else "deb"
+    return f"{base.rstrip('/')}/{kind}/{ARCHITECTURES[release.architecture][kind]}/"
 
 
 def _question(
@@ -248,10 +253,11 @@ def _question(
     listed = () if isinstance(facts.nvidia_repositories, Missing) else facts.nvidia_repositories
     has_own = any(not Path(entry.file).name.startswith("gpuprep-") for entry in listed)
     key_file, fingerprint = (keyring, sha256) if keyring else roles.rpm_key(release)
+    base = _nvidia_base(mirrors)
     repositories = [
         Repository(
             uri,
-            _text(keys[mirror]) if keys[mirror] else f"{uri}{key_file}",
+            _text(keys[mirror]) if keys[mirror] else f"{base if keyring else uri}{key_file}",
             own_file.format(names[mirror]),
             mirror,
             "" if keys[mirror] else fingerprint,

@@ -118,13 +118,31 @@ def prune(
 
     `names`: only of these hosts; None: of all. `dry`: delete nothing. Raises StoreError.
     """
-    before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
+    before = _before(keep_days)
     old = store.prunable(before, keep_last, names)
     removed = old if dry else store.prune(old)
     folders = retention.log_folders(state_dir() / "runs", removed)
     if not dry:
         retention.remove(folders)
     return Pruned(before, removed, len(folders))
+
+
+@dataclass(frozen=True)
+class Age:
+    before: str  # UTC
+    runs: int
+    older: int  # of these, began before
+    deletable: int  # of the older ones, as `prune` would delete them
+
+
+def age(store: Store, keep_days: int, keep_last: int) -> Age:
+    """How much of the store is older than `keep_days`. Raises StoreError."""
+    before = _before(keep_days)
+    return Age(before, store.count(), store.count(before), len(store.prunable(before, keep_last)))
+
+
+def _before(days: int) -> str:
+    return (datetime.now(timezone.utc) - timedelta(days=days)).isoformat(timespec="seconds")
 
 
 def check_known(store: Store, *hosts: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -79,11 +80,12 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def merge(parent: Node, child: Node) -> Node:
-    """`child` over `parent`: mappings are merged member by member, everything else replaces."""
+def merge(parent: Node, child: Node, whole: Container[str] = ()) -> Node:
+    """`child` over `parent`: mappings are merged member by member, everything else replaces, and so do the mappings
+    with a name of `whole`."""
     if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
         return child
     members = dict(parent.value)
     for name, node in child.value.items():
-        members[name] = merge(members[name], node) if name in members else node
+        members[name] = merge(members[name], node, whole) if name in members and name not in whole else node
     return Node(child.place, members, child.text, child.sound)

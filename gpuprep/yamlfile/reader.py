@@ -29,6 +29,7 @@ _NULL = {"", "~", "null", "Null", "NULL"}
 _TRUE = {"true", "True", "TRUE"}
 _FALSE = {"false", "False", "FALSE"}
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_OCTAL = re.compile(r"[-+]?0o[0-7]+")  # a number in YAML 1.2, a text in 1.1
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]+([eE][-+]?[0-9]{1,2})?", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BEYOND_UNICODE = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
@@ -289,7 +290,7 @@ class _Reader:
             )
         if kind == "float" and text.lower().lstrip("+-") in (".nan", ".inf"):
             return None, f"{shown} is not a usable number; write a finite one"
-        if kind in ("int", "float", "timestamp"):
+        if kind in ("int", "float", "timestamp") or _OCTAL.fullmatch(text):
             noun = "a date" if kind == "timestamp" else "a number"
             return None, f"{shown} is {noun} to some YAML readers; write it in quotes: '{shown}'"
         return text, ""

@@ -43,6 +43,12 @@ CELLS = {
     ("ubuntu2404", "a100", "distribution", "535"): ("535.288.01", "open"),
     ("ubuntu2404", "a100+nvswitch", "distribution", "535"): ("535.288.01", "open"),
     ("ubuntu2404", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
+    ("ubuntu2604", "t4", "nvidia", "auto"): ("595.91.07", "open"),
+    ("ubuntu2604", "a100", "nvidia", "610"): ("610.57.04", "open"),
+    ("ubuntu2604", "a100+nvswitch", "nvidia", "615"): ("615.71.09", "open"),
+    ("ubuntu2604", "t4", "distribution", "595"): ("595.91.07", "open"),
+    ("ubuntu2604", "v100", "distribution", "auto"): ("580.178.04", "proprietary"),
+    ("ubuntu2604", "a100+nvswitch", "distribution", "auto"): ("580.178.04", "open"),
     ("debian12", "a100", "nvidia", "580.126.20"): ("580.126.20", "open"),
     ("debian12", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("debian12", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
@@ -64,6 +70,7 @@ CELLS = {
     ("rocky10", "v100", "nvidia", "auto"): ("580.178.04", "proprietary"),
     ("rocky10", "a100+nvswitch", "nvidia", "580.105.08"): ("580.105.08", "open"),
     ("almalinux10", "t4", "nvidia", "595"): ("595.91.07", "open"),
+    ("almalinux10", "t4", "distribution", "auto"): ("615.71.09", "open"),
     ("rhel10", "t4", "nvidia", "615"): ("615.71.09", "open"),
     ("centos10", "a100", "nvidia", "610"): ("610.57.04", "open"),
     ("rocky8", "t4", "nvidia", "615"): ("615.71.09", "open"),
@@ -78,7 +85,8 @@ CELLS = {
 # What the package manager has of the driver: versions (libnvidia-egl-wayland1 has its own), names; a held library.
 VERSIONS = {
     False: "dpkg -l | awk '/^.i/ && /nvidia/ && !/egl-wayland/ {print $3}' | cut -d- -f1 | sort -u",
-    True: "rpm -qa --qf '%{NAME} %{VERSION}\\n' | awk '/nvidia/ && !/dnf-plugin|nvidia-release/ {print $2}' | sort -u",
+    True: "rpm -qa --qf '%{NAME} %{VERSION}\\n' |"
+    " awk '/nvidia/ && !/dnf-plugin|nvidia-release|release-nvidia/ {print $2}' | sort -u",
 }
 FABRIC = {
     False: "dpkg -l | awk '/fabricmanager/ {print $1, $3}'; systemctl is-active nvidia-fabricmanager",
@@ -461,6 +469,8 @@ SWITCHES = {
     ("debian13", "nvidia"): {"595": "595.71.05", "610": "610.43.02"},
     ("ubuntu2404", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
     ("rocky9", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
+    ("ubuntu2604", "nvidia"): {"595": "595.91.07", "610": "610.57.04"},
+    ("ubuntu2604", "distribution"): {"580": "580.178.04", "595": "595.91.07"},
     ("ubuntu2204", "distribution"): {"535": "535.288.01", "580": "580.178.04"},
     ("amzn2023", "distribution"): {"570": "570.211.01", "580": "580.178.04"},
     ("amzn2023", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},

@@ -42,7 +42,8 @@ def suite(finished: Finished) -> tuple[int, str]:
         )
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-m", ""]
         command += [f"--ssh-config={config}", "--hosts=ssh://machine", "--sudo", str(HERE / "state")]
-        own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # of this run of pytest
+        ours = ("PYTEST_ADDOPTS", "GPUPREP_REQUIRE_E2E")  # of this run of pytest
+        own = {name: value for name, value in os.environ.items() if name not in ours}
         environment = {**own, "GPUPREP_STATE_PROFILE": str(profile)}
         root = HERE.parent.parent
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)

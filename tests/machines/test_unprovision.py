@@ -10,7 +10,7 @@ from pathlib import Path
 import finished
 import pytest
 from compilequickly import compile_quickly
-from machines import GPUPREP, Finished, fresh, gpuprep, inside, must
+from machines import GPUPREP, Finished, fresh, gpuprep, inside, must, started_again
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -147,21 +147,6 @@ def test_all_that_gpuprep_can_do_is_taken_back_and_can_be_done_again(os_name: st
         must("provision", *wish, "--no-validate")
         must("unprovision", host, "--yes")
         taken_back(machine, before)
-
-
-BOOT = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running"
-
-
-def boot_of(machine: str) -> str:
-    """The boot's id where the machine is up; "" while it is not."""
-    said = inside(machine, BOOT, check=False).stdout.split()
-    return said[0] if said[1:] in (["running"], ["degraded"]) else ""
-
-
-def started_again(machine: str, command: str) -> None:
-    was = boot_of(machine)
-    inside(machine, command, check=False)
-    until(lambda: boot_of(machine) not in ("", was), "the machine is up again", 300)
 
 
 # Debian's own driver, as somebody installs it by hand.

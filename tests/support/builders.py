@@ -169,6 +169,16 @@ def bare_snapshot(os: str = "debian13", gpus: Sequence[str] = ("t4",)) -> Snapsh
     )
 
 
+def on_arm64(snapshot: Snapshot) -> Snapshot:
+    """The same machine with an ARM processor."""
+    kernel = snapshot.kernel.running.replace("amd64", "arm64").replace("x86_64", "aarch64")
+    return dataclasses.replace(
+        snapshot,
+        os=dataclasses.replace(snapshot.os, architecture="aarch64"),
+        kernel=dataclasses.replace(snapshot.kernel, running=kernel, next_boot=kernel),
+    )
+
+
 FILES = (
     "/etc/gpuprep/tuning.json",
     "/etc/modprobe.d/gpuprep-nvidia.conf",
@@ -450,6 +460,4 @@ def resolved(name: str = "t4", os: str = "debian13", gpus: Sequence[str] | None 
 
 @cache  # the tables of verdicts ask some thousand times for the same
 def _resolved(name: str, os: str, gpus: tuple[str, ...]) -> Wanted:
-    # NVIDIA's repository begins with CUDA 13 there, and the profiles' cuDNN is older.
-    parts = {"cudnn": {"version": "9.14.0.64"}} if os == MACHINES["EL-10"] else {}
-    return resolve(load(name, **parts), bare_snapshot(os, gpus))
+    return resolve(load(name), bare_snapshot(os, gpus))

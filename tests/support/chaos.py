@@ -59,7 +59,7 @@ MARK = "GPUPREP_CHAOS"  # in the environment of all that a round starts here
 # States that a machine begins in: finished, and finished with a driver that came after another; "" is bare.
 WHOLE, CHANGED = "whole", "changed"
 SHARES = (0.0, 1.0)
-ENDS_WITHIN = 600.0  # a command whose network is gone: it ends by itself
+ENDS_WITHIN = 1200.0  # a command whose network is gone: it ends by itself; for a restart it waits 15 minutes
 WAITS_SECONDS = 600.0  # of the same command, where it says that one has to wait
 WAITS = ("is in use by", "works with the packages there")
 SETTLED_SECONDS = 60.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpuprep.agent.gpu.mig import Instance, MigProfile
 from gpuprep.agent.tuning import tune, tunesettings
 from gpuprep.records import ClockPair, GpuFacts, Missing, PowerLimits
 
@@ -95,6 +96,23 @@ class FakeGpu:
 
     def set_compute_mode(self, mode: str) -> Missing | None:
         return self._do("set_compute_mode", compute_mode=mode)
+
+    # MIG is tried on the stand-in NVML (tests/unit/agent/test_tune_mig.py): these GPUs have none.
+
+    def set_mig(self, on: bool) -> Missing | None:
+        return self._do("set_mig", mig_pending=on)
+
+    def mig_profiles(self) -> list[MigProfile] | Missing:
+        return []
+
+    def mig_instances(self) -> list[Instance] | Missing:
+        return []
+
+    def create_instance(self, profile: MigProfile, start: int) -> Missing | None:
+        return Missing("not_supported", f"{profile.name} at {start}")
+
+    def destroy_instance(self, instance: Instance) -> Missing | None:
+        return Missing("not_supported", instance.profile)
 
 
 def tuned(action: str, gpus: Sequence[FakeGpu] | Missing, settings: Mapping[str, object], locks: Path) -> tune.Report:

@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from waiting import until
+
 from gpuprep.errors import SimError
 from gpuprep.sim import inside as sim_inside
 
@@ -27,6 +29,7 @@ LEFT_OUT = (
 )
 # The machine that compiles FFmpeg for the others, by its name (test_codec.py).
 CODEC_BUILDER = "e2e-codec-first"
+BOOT = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running"
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,18 @@ def inside(machine: str, command: str, *, check: bool = True) -> Done:
             done = Done(code, *(_text(file) for file in (out, err)))
     assert not check or done.exit_code == 0, f"{machine}: {command}: exit {done.exit_code}\n{done.text[-4000:]}"
     return done
+
+
+def boot_of(machine: str) -> str:
+    """The boot's id where the machine is up; "" while it is not."""
+    said = inside(machine, BOOT, check=False).stdout.split()
+    return said[0] if said[1:] in (["running"], ["degraded"]) else ""
+
+
+def started_again(machine: str, command: str) -> None:
+    was = boot_of(machine)
+    inside(machine, command, check=False)
+    until(lambda: boot_of(machine) not in ("", was), "the machine is up again", 300)
 
 
 def _text(file: IO[bytes]) -> str:

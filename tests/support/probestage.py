@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,9 +102,11 @@ class Fake:
         if self.cancelled:
             raise Interrupted("stopped")
 
-    def break_off(self) -> None:
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
         self._stage.broken_off.set()
         self._stage.say("broken off")
+        yield
 
     @property
     def names(self) -> list[str]:

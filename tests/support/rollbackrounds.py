@@ -217,7 +217,8 @@ def state(machine: str, system: System) -> dict[str, str]:
         "loaded": "sed -n 's/^NVRM version:.*  \\([0-9.]*\\)  .*/\\1/p' /proc/driver/nvidia/version",
         "on disk": "modinfo -F version nvidia",
         "smi": "nvidia-smi --query-gpu=driver_version --format=csv,noheader",
-        "dkms": "dkms status | grep nvidia | sed 's/ (original_module exists)//'",
+        "dkms": "dkms status | grep nvidia",
+        "modules": "find /lib/modules/ -name 'nvidia*.ko*' | sort",
         "packages": "dpkg -l 2>/dev/null | awk '/nvidia|libcuda/ {print $1, $2, $3}';"
         " rpm -qa 2>/dev/null | grep nvidia | sort; true",
         "audit": "dpkg --audit 2>/dev/null; true",

@@ -213,6 +213,12 @@ def impatient(
     monkeypatch.setattr(lock, "RETRY_SECONDS", 0.4)
 
 
+def give_up_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """A connection on whose other end sshd answers nothing."""
+    monkeypatch.setattr(ssh, "KEEPALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(ssh, "SILENT_SECONDS", seconds)
+
+
 def telling(cases: Iterable[str], *names: str) -> list[Any]:
     """Of a table these cases are for `make test`; `make test-machines` has all."""
     return [pytest.param(case, marks=() if case in names else pytest.mark.machines) for case in cases]

@@ -11,6 +11,7 @@ import pytest
 from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4
 
+from gpuprep.desired.profile import Profile
 from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import RunRecord
 from gpuprep.remote import Target
@@ -49,10 +50,14 @@ class Stage:
         self.cancel = threading.Event()
 
     def __call__(
-        self, workflow: Callable[[Target, Any, Options, RunContext], RunRecord], target: Target = HERE, **options: Any
+        self,
+        workflow: Callable[[Target, Any, Options, RunContext], RunRecord],
+        target: Target = HERE,
+        profile: Profile = T4,
+        **options: Any,
     ) -> RunRecord:
         line = RunContext(lambda host, event: self.progress.append((host, event)), self.store, self.cancel.is_set)
-        return workflow(target, T4, Options(**options), line)
+        return workflow(target, profile, Options(**options), line)
 
     @property
     def stages(self) -> list[str]:

@@ -96,7 +96,7 @@ def open_cuda() -> Union[Cuda, Missing]:
     try:
         cuda.call("cuInit", 0)
     except CudaFailed as error:
-        return Missing("command_failed", str(error))
+        return Missing("cuda_not_started", str(error))
     except RuntimeError as error:  # the bindings look for libcuda.so.1 at their first call
         return Missing("driver_not_loaded", f"cuda-bindings: {error}")
     return cuda

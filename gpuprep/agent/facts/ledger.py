@@ -299,7 +299,10 @@ def _members() -> Dict[str, List[str]]:
     }
 
 
-GPU_FIELDS = ("uuid", "persistence_mode", "power.limit", "power.default_limit", "compute_mode", "ecc.mode.pending")
+GPU_FIELDS = (
+    "uuid", "persistence_mode", "power.limit", "power.default_limit", "compute_mode", "ecc.mode.pending",
+    "mig.mode.pending",
+)  # fmt: skip
 
 
 def _gpus() -> Dict[str, Dict[str, str]]:

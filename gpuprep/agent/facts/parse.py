@@ -11,8 +11,8 @@ from gpuprep.records import Mount, Package, UnitFacts
 OPEN_LICENCE = "Dual MIT/GPL"
 # Free space is checked at these paths: their file systems are always facts, whatever their type.
 DISK_PATHS = (
-    "/", "/boot", "/lib/modules", "/opt", "/opt/gpuprep", "/tmp", "/usr", "/usr/local", "/usr/src", "/var",
-    "/var/cache", "/var/lib",
+    "/", "/boot", "/etc", "/lib/modules", "/opt", "/opt/gpuprep", "/tmp", "/usr", "/usr/local", "/usr/src", "/var",
+    "/var/cache", "/var/lib", "/var/lib/dkms",
 )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def dpkg(text: str) -> Dict[str, Package]:
         if len(fields) != 4 or fields[2][1:2] != "i":
             continue
         name, version, state, architecture = fields
-        if name in packages and architecture == "i386":
+        if name in packages and architecture in ("i386", "armhf"):  # of the system's second architecture
             continue
         packages[name] = Package(version, held=state[0] == "h")
     return packages

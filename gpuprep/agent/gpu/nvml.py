@@ -10,9 +10,9 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 import pynvml
 
-from gpuprep.agent.gpu import gpuhealth, gpuprocess
+from gpuprep.agent.gpu import gpuhealth, gpuprocess, mig
 from gpuprep.agent.gpu.gpuanswers import as_text, fields, mapped
-from gpuprep.records import ClockPair, Float, GpuFacts, Int, Missing, PowerLimits, ProcessOnGpu, Str
+from gpuprep.records import ClockPair, Float, GpuFacts, Int, MigDevice, Missing, PowerLimits, ProcessOnGpu, Str
 
 # nvmlReturn_t in nvml.h 13. What is not here is "command_failed" with NVML's own message.
 REASONS = {
@@ -152,6 +152,7 @@ class Gpu:
             temperature_c=self._get(*TEMPERATURE, argument=TEMPERATURE_GPU),
             event_reasons=self._get(*EVENT_REASONS),
             processes=mapped(processes, tuple),
+            mig_devices=self.mig_devices(),
             **gpuhealth.readings(self.get, refusal),
         )
 
@@ -318,6 +319,28 @@ class Gpu:
     def set_ecc(self, on: bool) -> Optional[Missing]:
         """Turn ECC on or off; takes effect at the next reboot."""
         return self._set("nvmlDeviceSetEccMode", int(on))
+
+    def set_mig(self, on: bool) -> Optional[Missing]:
+        """Turn MIG on or off. Missing("reset_required"): NVML took it, and it shows after a reset or a reboot."""
+        refused = mig.set_mode(self.get, on)
+        self.handle = ask("nvmlDeviceGetHandleByIndex", self.index)  # NVML may have reset it
+        return refused
+
+    def mig_devices(self) -> Union[Tuple[MigDevice, ...], Missing]:
+        """The instances that programs see; () where MIG is off."""
+        return mig.devices(self.get, ask)
+
+    def mig_profiles(self) -> Union[List[mig.MigProfile], Missing]:
+        return mig.profiles(self.get)
+
+    def mig_instances(self) -> Union[List[mig.Instance], Missing]:
+        return mig.instances(self.get, ask)
+
+    def create_instance(self, profile: mig.MigProfile, start: int) -> Optional[Missing]:
+        return mig.create(self.get, ask, profile, start)
+
+    def destroy_instance(self, instance: mig.Instance) -> Optional[Missing]:
+        return mig.destroy(self.get, ask, instance)
 
     def set_compute_mode(self, mode: str) -> Optional[Missing]:
         numbers = {word: number for number, word in COMPUTE_MODES.items()}

@@ -29,11 +29,13 @@ class Gpu:
         self.folder = folder
         self.model = simstate.performance(section)
         self.uuid = section.get("uuid", "")
-        self.name = section.get("name", "")
+        part = simstate.instance(section)  # with MIG on, programs see an instance
+        self.name = section.get("name", "") + (f" MIG {part.profile}" if part else "")
+        self.memory_share = part.eighths / 8 if part else 1.0
         self.pci_device_id = f"{self.number('pci_id') >> 16:04x}"
         self.pci_subsystem_id = f"{self.number('pci_subsystem') >> 16:04x}"
         self.lost = bool(self.number("fault_gpu_lost"))
-        self.sms = self.number("multiprocessors")
+        self.sms = part.multiprocessors if part else self.number("multiprocessors")
         self.architecture = ARCHITECTURES.get(self.number("architecture"), "")
         self.l2_mib = int(self.model.get("l2_mib", 0))
         self.max_graphics_clock_mhz = self.number("max_graphics")

@@ -14,11 +14,12 @@ import json
 import os
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from gpuprep.agent import host_paths
 
 FOLDER = Path(host_paths.SIMULATED_GPUS)
+MIG_EIGHTHS = (1, 1, 2, 2, 4, 4, 8)  # of the memory, by profile in the order of sim/gpus.yml
 
 
 def read(folder: Path = FOLDER) -> Dict[str, Dict[str, str]]:
@@ -99,6 +100,26 @@ def _living(path: Path) -> Optional[Dict[str, str]]:
                 return {key: value for key, _, value in pairs}
     except OSError:
         return None
+    return None
+
+
+class Instance(NamedTuple):
+    """The first MIG instance of a GPU. `eighths`: of the memory."""
+
+    profile: str
+    multiprocessors: int
+    eighths: int
+
+
+def instance(section: Dict[str, str]) -> Optional[Instance]:
+    """What programs see of a GPU with MIG on; None: the whole GPU. As sim/native/mig.c writes it."""
+    names = section.get("mig_names", "").split()
+    counts = section.get("mig_multiprocessors", "").split()
+    for number in range(16):
+        value = section.get(f"instance_{number}", "")
+        kind = int(value or 0) // 100
+        if value.endswith("1") and kind < len(names):
+            return Instance(names[kind], int(counts[kind]), MIG_EIGHTHS[kind])
     return None
 
 

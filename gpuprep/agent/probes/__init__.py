@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import re
 import signal
 import time
@@ -13,7 +14,7 @@ from typing import Any, Dict, Iterator
 from gpuprep.agent import turn
 from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.probereports import tell
-from gpuprep.records import ProbeResult
+from gpuprep.records import Missing, ProbeResult
 
 MOST_SECONDS = 86_400
 MEASURE = re.compile(r"^def measure\(arguments(?:: [^:\n]*)?\)", re.M)  # parts of a probe take more, or measure nothing
@@ -40,6 +41,8 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
     """
     kind, seconds = arguments.pop("turn", None), arguments.pop("turn_seconds", None)
     module = importlib.import_module(f"{__name__}.{name}")
+    if name != "nccl":  # it copies its worker before NVML is opened, and measures between whole GPUs
+        _choose_instance()
     if kind is not None and turn.has_room() and hasattr(module, "get_ready"):
         module.get_ready(arguments)
     waited = turn.taken(str(kind)) if kind is not None else contextlib.nullcontext(False)
@@ -49,6 +52,18 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
         started = time.monotonic()
         values = module.measure(arguments)
         return ProbeResult(name, source(), values, round(time.monotonic() - started, 3))
+
+
+def _choose_instance() -> None:
+    """CUDA shows one MIG instance to a process, whichever it likes: here the first one of the first GPU that is cut."""
+    from gpuprep.agent.gpu.nvml import Nvml  # the controller imports this room for the names of probes alone
+
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        parts = [gpu.mig_devices() for gpu in gpus] if not isinstance(gpus, Missing) else []
+    first = next((devices[0] for devices in parts if devices and not isinstance(devices, Missing)), None)
+    if first is not None:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", first.uuid)
 
 
 @contextlib.contextmanager

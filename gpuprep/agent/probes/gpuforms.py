@@ -12,8 +12,15 @@ NAMES = ("index", "uuid", "name", "pci_device_id", "pci_subsystem_id")
 
 
 def named(facts: Any) -> Dict[str, Any]:
-    """The "gpu" of a measurement, from GpuFacts or from a simulated GPU, which has the same fields."""
-    return {name: getattr(facts, name) for name in NAMES}
+    """The "gpu" of a measurement, from GpuFacts or from a simulated GPU, which has the same fields.
+
+    Of a GPU that MIG cuts, its first instance is measured (probes.run_probe chooses it): "NVIDIA H200 MIG 1g.18gb".
+    """
+    names = {name: getattr(facts, name) for name in NAMES}
+    parts = getattr(facts, "mig_devices", ())
+    if parts and not isinstance(parts, Missing):
+        names["name"] = f"{facts.name} MIG {parts[0].profile}"
+    return names
 
 
 def other_processes(gpu: Gpu) -> Any:

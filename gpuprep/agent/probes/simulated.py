@@ -43,7 +43,7 @@ class SimulatedGpu(simgpu.Gpu):
 
     def memory_gb_per_s(self, kind: str, sample: int = 0) -> float:
         """GB/s of `kind` (`copy`: bytes read and written, `read` or `triad`) at the memory clock under load."""
-        figure = float(self.model.get("memory", {}).get(kind, 0.0))
+        figure = float(self.model.get("memory", {}).get(kind, 0.0)) * self.memory_share
         clock = self.memory_clock_mhz() / max(self.max_memory_clock_mhz, 1)
         return self.noisy(figure * clock * self.number("fault_memory_percent", 100) / 100, kind, sample)
 

@@ -168,6 +168,8 @@ def with_locks(now: "str | None", before: "str | None", saved: Saved) -> "str | 
 def _packages(saved: Saved, wanted: str, manager: Manager, folder: Path) -> List[str]:
     if not saved.driver:
         return []  # without a module there was no driver that worked
+    if any("dkms" in name for name in saved.versions):
+        forget_replaced()  # a prebuilt module has no other copy where its package is still there
     found = difference(saved, wanted, manager, folder)
     if found.lost or found.gone:
         manager.restore(found.files, found.gone, saved.versions)
@@ -219,7 +221,16 @@ def _modules(saved: Saved) -> List[str]:
             if kernel in (running_kernel(), saved.kernel):
                 raise Failed(text)
             warnings.append(text)
+    forget_replaced()
     return warnings
+
+
+def forget_replaced() -> None:
+    """DKMS keeps the module that another one replaced, and puts it back when that one goes: then a driver lies there of
+    which no package is left. What another driver needs its own package brings, or DKMS builds.
+    """
+    for folder in DKMS.glob("nvidia*/original_module"):
+        shutil.rmtree(folder)
 
 
 def _forget_other_drivers(saved: Saved) -> None:

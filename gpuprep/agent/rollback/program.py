@@ -156,9 +156,15 @@ def _settle() -> Dict[str, Any]:
     driver = journal.wanted if journal.status == kept.PENDING else working.loaded_version()
     faults = _faults(saved, driver) if saved.worked else []
     if not faults:
-        kept.end_change()
-        _disable()
+        _works()
     return {"status": journal.status, "faults": faults}
+
+
+def _works() -> None:
+    """The change is over: nothing of the driver of before comes back when the new one goes."""
+    way.forget_replaced()
+    kept.end_change()
+    _disable()
 
 
 def _boot() -> Dict[str, Any]:
@@ -172,8 +178,7 @@ def _boot() -> Dict[str, Any]:
         faults = _wait_for(saved, journal.wanted) or unfinished(saved, journal.wanted, manager())
         if not faults:
             tell(f"driver {journal.wanted} works")
-            kept.end_change()
-            _disable()
+            _works()
             return {"status": "works"}
         if _never_began(saved, journal):
             tell(f"the change to driver {journal.wanted} had not begun")

@@ -85,7 +85,9 @@ def _libraries() -> List[str]:
     listed = run(["ldconfig", "-p"], limit=MINUTE).out
     found = set()
     for name in LIBRARIES:
-        for path in re.findall(rf"^\s*{re.escape(name)} \(libc6,x86-64[^)]*\) => (\S+)$", listed, re.MULTILINE)[:1]:
+        for path in re.findall(
+            rf"^\s*{re.escape(name)} \(libc6,(?:x86-64|AArch64)[^)]*\) => (\S+)$", listed, re.MULTILINE
+        )[:1]:
             file = Path(path).resolve().name
             match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", file)
             found.add(match[1] if match else file[:60])

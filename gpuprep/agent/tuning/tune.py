@@ -16,6 +16,7 @@ from gpuprep.agent.facts.osfacts import boot_id
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.programs import atomicfile
 from gpuprep.agent.tuning.tuneclocks import Locks, tune_clocks
+from gpuprep.agent.tuning.tunemig import tune_mig
 from gpuprep.agent.tuning.tunesettings import Device, Row, TuningSettings, load, shown
 from gpuprep.records import Bool, GpuFacts, Missing, to_json_value
 
@@ -73,7 +74,11 @@ def _tune_one(gpu: Device, settings: TuningSettings, locks: Locks, *, apply: boo
     before = gpu.facts()
     if not before.uuid:
         return [Row(gpu.index, "", "gpu", "present", "lost", "lost", False, False, error=_why_lost(before))]
-    rows = [_persistence(gpu, before, settings.persistence, apply)]
+    rows = []
+    if settings.mig != "keep":  # before the rest: a change of the mode can reset the GPU
+        rows += tune_mig(gpu, before, settings.mig, apply=apply)
+        before = gpu.facts() if any(row.changed for row in rows) else before
+    rows.append(_persistence(gpu, before, settings.persistence, apply))
     if settings.ecc != "keep":
         rows.append(_ecc(gpu, before, settings.ecc == "enabled", apply))
     rows.append(_compute_mode(gpu, before, settings.compute_mode, apply))

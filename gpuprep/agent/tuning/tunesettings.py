@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Optional, Protocol, Union
+from typing import Dict, List, Optional, Protocol, Union
 
+from gpuprep.agent.gpu.mig import Instance, MigProfile
 from gpuprep.records import ClockPair, DecodeError, GpuFacts, Missing, from_json
 from gpuprep.untrusted.limits import file_text
 
@@ -14,6 +15,7 @@ ALLOWED = {
     "power_limit_watts": ("default",),
     "ecc": ("keep", "enabled", "disabled"),
     "compute_mode": ("default", "exclusive_process", "prohibited"),
+    "mig": ("keep", "disabled"),
 }
 
 
@@ -24,6 +26,7 @@ class TuningSettings:
     power_limit_watts: Union[str, int]
     ecc: str
     compute_mode: str
+    mig: Union[str, Dict[str, int]] = "keep"  # or profile ► how many instances of it: {"1g.10gb": 7}
     models: Dict[str, ClockPair] = field(default_factory=dict)  # PCI device id ("1eb8") ─► the model's best pair
 
 
@@ -61,6 +64,11 @@ class Device(Protocol):
     def set_power_limit(self, watts: float) -> Optional[Missing]: ...
     def set_ecc(self, on: bool) -> Optional[Missing]: ...
     def set_compute_mode(self, mode: str) -> Optional[Missing]: ...
+    def set_mig(self, on: bool) -> Optional[Missing]: ...
+    def mig_profiles(self) -> Union[List[MigProfile], Missing]: ...
+    def mig_instances(self) -> Union[List[Instance], Missing]: ...
+    def create_instance(self, profile: MigProfile, start: int) -> Optional[Missing]: ...
+    def destroy_instance(self, instance: Instance) -> Optional[Missing]: ...
 
 
 # ---------------------------------------------------------------- a line of the report
@@ -73,7 +81,7 @@ class Row:
     """One property of one GPU.
 
     `how`: clocks "application" or "locked"; persistence "daemon" or "legacy".
-    `reboot_needed`: the setting is taken, and shows after the next reboot (ECC).
+    `reboot_needed`: the setting is taken, and shows after the next reboot (ECC, MIG).
     """
 
     gpu: int

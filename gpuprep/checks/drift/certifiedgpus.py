@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpuprep.agent.tuning.tunemig import shown_instances
 from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import RESTART, skip
 from gpuprep.checks.drift.certified import AGAIN, CERTIFY, Certified, Difference, Unread
@@ -126,10 +127,7 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
             reported_by=[f"{subject}.ecc"],
             remedy=f"`sudo nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}`, then reboot",
         ),
-        _reading(
-            subject, "mig_mode", _mode(was.mig_current), _mode(now.mig_current), certified, what="MIG",
-            reported_by=[f"{subject}.mig"],
-        ),
+        *_mig(subject, was, now, certified),
         _silent(subject, was, now, certified),
     ]  # fmt: skip
     differing = [finding for finding in comparisons if finding is not None]
@@ -137,6 +135,24 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
     if differing:
         return differing
     return [certified.difference(subject, "as_certified", [], "same VBIOS, ECC and MIG mode, PCIe link, memory")]
+
+
+def _mig(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding | None]:
+    """Nothing where the profile asks for MIG or for whole GPUs: it decides, and may ask for other instances by now."""
+    if any(finding.key == f"{subject}.mig" and finding.role for finding in certified.by_profile):
+        return []
+    if was.mig_current == now.mig_current:
+        parts = (_instances(was), _instances(now))
+        return [_reading(subject, "mig_certified", *parts, certified, what="the MIG layout")]
+    modes = (_mode(was.mig_current), _mode(now.mig_current))
+    return [_reading(subject, "mig_mode", *modes, certified, what="MIG", reported_by=[f"{subject}.mig"])]
+
+
+def _instances(gpu: GpuFacts) -> str | Missing:
+    """ "7 x 1g.10gb"."""
+    if isinstance(gpu.mig_devices, Missing):
+        return gpu.mig_devices
+    return shown_instances(device.profile for device in gpu.mig_devices)
 
 
 def _mode(reading: object) -> str | Missing | None:
@@ -253,7 +269,7 @@ GROUPS = {
 }
 # For a GPU that is present, these are found only if they differ; if nothing differs, there is one `as_certified`.
 ONLY_WHERE_DIFFERENT = (
-    "serial", "vbios", "ecc_mode", "mig_mode", "throttled", *GROUPS,
+    "serial", "vbios", "ecc_mode", "mig_mode", "mig_certified", "throttled", *GROUPS,
 )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def _gpu(
         xids.recovery(subject, gpu, snapshot.xids),
         _pcie_errors(subject, gpu, uptime, then),
         readings.finding(subject, gpu, board),
-        _mig(subject, gpu),
+        None if wanted and wanted.tuning.mig != "keep" else _mig(subject, gpu),  # a wish: checks/installed/tuning.py
         _links(subject, gpu, gpus, snapshot.nvswitches),
         _processes(subject, gpu.processes),
     ]

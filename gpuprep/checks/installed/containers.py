@@ -39,7 +39,8 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
     devices = facts.devices
     count = len(snapshot.pci_gpus)
     names = devices if isinstance(devices, tuple) else ()
-    lacking = [name for name in (*map(str, range(count)), "all") if not _has(names, name)]
+    wanted = [*map(str, range(count)), *_instances(snapshot), "all"]
+    lacking = [name for name in wanted if not _has(names, name)]
     expected, reading = f"{count} GPUs", devices if isinstance(devices, Missing) else len(names)
     shown = f"no {CDI}" if devices is None else f"lacks {', '.join(lacking)}" if lacking else expected
     why = f"a container cannot get these GPUs: {', '.join(lacking)}"
@@ -52,6 +53,17 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
 def _has(names: tuple[str, ...], name: str) -> bool:
     """Whether a GPU is in the specification; with MIG its parts are: 0:0, 0:1."""
     return name in names or any(device.startswith(f"{name}:") for device in names)
+
+
+def _instances(snapshot: Snapshot) -> list[str]:
+    """The MIG instances that there are, as the toolkit numbers them: GPU and instance."""
+    gpus = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    return [
+        f"{gpu.index}:{number}"
+        for gpu in gpus
+        if not isinstance(gpu.mig_devices, Missing)
+        for number in range(len(gpu.mig_devices))
+    ]
 
 
 def _contents(snapshot: Snapshot, facts: ContainerFacts) -> Finding:

@@ -1,11 +1,14 @@
-"""Persistence, clocks, power, ECC, compute mode: are they set on each GPU now, and at the next boot?"""
+"""Persistence, clocks, power, ECC, MIG, compute mode: are they set on each GPU now, and at the next boot?"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 
 from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
+from gpuprep.agent.tuning.tunemig import shown_instances, shown_wish
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
 from gpuprep.desired import host_rules
@@ -15,6 +18,7 @@ from gpuprep.records import ClockPair, Finding, GpuFacts, LockedClocks, Missing,
 ROLE = "gpu_tuning"
 NOT_FOUND = "not-found"  # what the agent reports for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
+ADDED = {"mig": "keep"}  # what a tuning.json of an older gpuprep means, which lacks the key
 
 # What a setting that differs from the profile means for the user.
 UNLOADS = "the driver unloads between jobs; each start waits and settings are lost"
@@ -66,9 +70,9 @@ def _differences(text: str, expected: dict[str, object]) -> list[str]:
     if not isinstance(document, dict):
         return [f"{TUNING} is not a JSON object"]
     return [
-        f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
+        f"{key} is {json.dumps(document.get(key, ADDED.get(key)))}, wanted {json.dumps(value)}"
         for key, value in expected.items()
-        if document.get(key) != value
+        if document.get(key, ADDED.get(key)) != value
     ]
 
 
@@ -157,6 +161,8 @@ def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
         gpu_findings.append(_ecc(wanted, gpu))
     else:
         gpu_findings.append(_ecc_kept(gpu))
+    if wanted.tuning.mig != "keep":
+        gpu_findings += _mig(wanted.tuning.mig, gpu)
     return [*gpu_findings, _compute_mode(wanted, gpu)]
 
 
@@ -226,6 +232,35 @@ def _ecc_unread(gpu: GpuFacts, reading: Missing, expected: str) -> Finding:
         return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
     remedy = f"`nvidia-smi -i {gpu.index} -q -d ECC` says more; a reset or a reboot often clears an error there"
     return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
+
+
+def _mig(wish: str | Mapping[str, int], gpu: GpuFacts) -> list[Finding]:
+    """The mode; and where it is on as wanted, the instances."""
+    subject, want = f"gpu {gpu.index}", wish != "disabled"
+    expected, current, pending = "on" if want else "off", gpu.mig_current, gpu.mig_pending
+    for reading in (current, pending):
+        if isinstance(reading, Missing):
+            if reading.reason == "not_supported" and not want:
+                return [skip(subject, "mig", expected=expected, actual="none", reason=f"{gpu.name} has no MIG")]
+            return [unknown(subject, "mig", reading, expected=expected, role=ROLE)]
+    ok, waits = current == want and pending == want, pending == want and current != want
+    shown = "on" if current else "off"
+    if current != pending:
+        shown += f", {'on' if pending else 'off'} after a reset of the GPU or a reboot"
+    why = f"MIG of {subject} is {shown}: " + (
+        "programs find the whole GPU and not the instances that the profile wants"
+        if want
+        else "programs see instances of it, and none has its whole speed"
+    )
+    mode = check(subject, "mig", current, ok, expected=expected, shown=shown, why=why, role=ROLE, reboot=waits)
+    if not isinstance(wish, Mapping) or not ok:
+        return [mode]
+    if isinstance(gpu.mig_devices, Missing):
+        return [mode, unknown(subject, "mig_instances", gpu.mig_devices, expected=shown_wish(wish), role=ROLE)]
+    there = [device.profile for device in gpu.mig_devices]
+    actual, expected, same = shown_instances(there), shown_wish(wish), Counter(there) == Counter(wish)
+    why = f"{subject} is cut into {actual}, not into {expected}: jobs that ask for an instance do not find it"
+    return [mode, check(subject, "mig_instances", there, same, expected=expected, shown=actual, why=why, role=ROLE)]
 
 
 def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:

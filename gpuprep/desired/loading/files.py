@@ -10,6 +10,8 @@ from gpuprep.paths import config_dir, shipped_profiles_dir
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, merge, oneline, shorten
 
+REPLACED = ("mig",)  # the instances of a GPU are one wish: those of another profile would not fit beside them
+
 
 def folders() -> list[Path]:
     """Folders in which a name is looked up, in this order: gpuprep's profiles, then the user's own."""
@@ -75,7 +77,7 @@ def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
             return None, [*problems, Problem(wish.place, "extends", what)]
     merged = roots.pop()
     while roots:
-        merged = merge(merged, roots.pop())
+        merged = merge(merged, roots.pop(), REPLACED)
     return merged, problems
 
 

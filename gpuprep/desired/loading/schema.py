@@ -108,6 +108,9 @@ def _explain(root: Node, error: Any) -> list[Problem]:
         return list(_unknown_keys(node, key, error))
     if error.validator == "required":
         return list(_missing_keys(node, key, error))
+    if "propertyNames" in error.absolute_schema_path and isinstance(node.value, dict):
+        child = node.value[error.instance]
+        return [Problem(child.place, join(key, error.instance), f"unknown key; allowed: {_allowed(error.schema)}")]
     if error.validator == "uniqueItems":
         return list(_repeated_items(node, key))
     return [Problem(node.place, key or "file", MESSAGES[error.validator](node, error))]
@@ -238,4 +241,5 @@ MESSAGES: dict[str, Callable[[Node, Any], str]] = {
     "maximum": _out_of_range,
     "minItems": _too_short,
     "minLength": _too_short,
+    "minProperties": _too_short,
 }

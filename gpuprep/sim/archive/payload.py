@@ -229,10 +229,15 @@ def _prebuilt(content: Payload, stub: Stub, match: re.Match[str]) -> None:
     kernel, depends = match["kernel"], ", ".join(stub.relations["depends"])
     driver = re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)\)", depends)
     assert driver is not None
-    text = READY_MODULE.format(licence=LICENCES[bool(match["open"])], version=driver[1])
     folder = f"usr/lib/modules/{kernel}/kernel/nvidia-{match['branch']}srv{match['open'] or ''}"
-    content.modules = {f"{folder}/{name}.ko": text for name in ("nvidia", "nvidia-uvm")}
+    ready_modules(content, folder, driver[1], is_open=bool(match["open"]))
     content.scripts = {script: DEPMOD.format(kernel=kernel) for script in ("postinst", "postrm")}
+
+
+def ready_modules(content: Payload, folder: str, version: str, *, is_open: bool) -> None:
+    """Modules that are built when their package is made."""
+    text = READY_MODULE.format(licence=LICENCES[is_open], version=version)
+    content.modules = {f"{folder}/{name}.ko": text for name in ("nvidia", "nvidia-uvm")}
 
 
 def library(content: Payload, folder: str, soname: str, version: str) -> None:

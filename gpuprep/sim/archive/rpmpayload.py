@@ -7,7 +7,7 @@ The machine is really a Debian. A program that a package brings on a real system
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpuprep.sim.archive import payload
 from gpuprep.sim.archive.payload import Payload
@@ -44,6 +44,7 @@ GENERATED = (
     "utsversion.h",
 )  # fmt: skip
 MODULE = re.compile(r"kmod-nvidia-(open|latest)-dkms")
+PREBUILT = "kmod-nvidia-open"
 BLACKLIST = "# A stand-in of gpuprep for NVIDIA's file.\nblacklist nouveau\noptions nouveau modeset=0\n"
 
 # As in NVIDIA's packages: a module that does not build is no error of the package. The old package's `remove` comes
@@ -100,6 +101,8 @@ def rpm_payload(stub: Stub) -> Payload:
         content.scripts = {"post": "ldconfig\n", "postun": "ldconfig\n"}
     if match := MODULE.fullmatch(stub.name):
         _module(content, stub.upstream, is_open=match[1] == "open")
+    if stub.name == PREBUILT:
+        _prebuilt(content, stub)
     if match := payload.TOOLKIT.fullmatch(stub.name):
         _toolkit(content, stub, match)
     if stub.name == payload.CONTAINERS:
@@ -129,6 +132,13 @@ def _module(content: Payload, version: str, *, is_open: bool) -> None:
         "post": MODULE_POST.format(name=name, version=version),
         "preun": MODULE_PREUN.format(name=name, version=version),
     }
+
+
+def _prebuilt(content: Payload, stub: Stub) -> None:
+    """For the kernel that it depends on."""
+    kernel = next(word.rpartition(" ")[2] for word in stub.relations["depends"] if "-uname-r = " in word)
+    payload.ready_modules(content, f"usr/lib/modules/{kernel}/extra/nvidia-open", stub.upstream, is_open=True)
+    content.scripts = {script: f"depmod {kernel} || :\n" for script in ("post", "postun")}
 
 
 def _toolkit(content: Payload, stub: Stub, match: re.Match[str]) -> None:
@@ -221,24 +231,24 @@ def repository(name: str, title: str, folder: str, *, enabled: bool = True, key:
     return REPOSITORY.format(name=name, title=title, inside=INSIDE, folder=folder, enabled=int(enabled), key=key)
 
 
-def _epel(content: Payload) -> None:
-    text = repository("epel", "Extra Packages for Enterprise Linux", "epel")
-    content.texts["etc/yum.repos.d/epel.repo"] = (text, False)
+def _adds(name: str, title: str) -> Callable[[Payload], None]:
+    """For a package that adds a repository."""
 
+    def add(content: Payload) -> None:
+        content.texts[f"etc/yum.repos.d/{name}.repo"] = (repository(name, title, name), False)
 
-def _nvidia_release(content: Payload) -> None:
-    text = repository("amazonlinux-nvidia", "Amazon Linux: NVIDIA", "amazonlinux-nvidia")
-    content.texts["etc/yum.repos.d/amazonlinux-nvidia.repo"] = (text, False)
+    return add
 
 
 OWN = {
+    "almalinux-release-nvidia-driver": _adds("almalinux-nvidia", "AlmaLinux 10 - NVIDIA"),
     "dkms": _dkms,
     "dracut": _dracut,
-    "epel-release": _epel,
+    "epel-release": _adds("epel", "Extra Packages for Enterprise Linux"),
     "grubby": _grubby,
     "nvidia-driver-cuda": _smi,
     "nvidia-kmod-common": _common,
     "nvidia-persistenced": _persistenced,
-    "nvidia-release": _nvidia_release,
+    "nvidia-release": _adds("amazonlinux-nvidia", "Amazon Linux: NVIDIA"),
     "python3-dnf-plugin-versionlock": _versionlock,
 }

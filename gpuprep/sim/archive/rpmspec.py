@@ -61,7 +61,7 @@ def batches(packages: Iterable[tuple[Stub, Payload]]) -> list[Batch]:
 
 
 def _paths(content: Payload) -> list[str]:
-    return [*content.texts, *content.libraries, *content.links, *filter(None, [content.smi])]
+    return [*content.texts, *content.libraries, *content.modules, *content.links, *filter(None, [content.smi])]
 
 
 def evr(version: str) -> tuple[str, str, str]:

@@ -55,17 +55,22 @@ class Stub:
 VAULTS = {"el10": "10.0", "el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 
 
-def rpm_archives(dist: str, nvidia: str, files: tuple[str, ...]) -> tuple[Archive, ...]:
-    """Archives of an RPM system: NVIDIA's repository with these files, its own ones, the vault."""
+def rpm_archives(dist: str, nvidia: str, files: tuple[str, ...], driver: Archive | None) -> tuple[Archive, ...]:
+    """Archives of an RPM system: NVIDIA's repository with these files, its own ones, the vault.
+
+    `driver`: the archive with the system's own driver: a package of the section of its name adds it.
+    """
     modules = "nvidia-rpm-modules" if dist in data("nvidia-rpm-modules")["default"] else ""
     archives = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules=modules)]
     archives.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
+    if driver:
+        archives.append(driver)
     if dist == "amzn2023":
-        archives.append(Archive("amazonlinux-nvidia", files, dist=dist))  # Amazon's copy, without modules
         own = {"amazonlinux": ("baseos", "appstream", "crb", "amazon"), "vault": ("vault",)}
     else:
         own = {name: (name,) for name in ("baseos", "appstream", "crb", "extras", "epel")}
+        own["extras"] += driver.sections if driver else ()
         vault = f"vault/{VAULTS[dist]}"
         own[f"{vault}/BaseOS/x86_64/os"] = ("vault-baseos",)
         own[f"{vault}/AppStream/x86_64/os"] = ("vault-appstream",)

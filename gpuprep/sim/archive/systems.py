@@ -33,6 +33,7 @@ class RpmSystem:
     os_release: Mapping[str, str]
     repositories: Mapping[str, Mapping[str, str]]
     disabled: tuple[str, ...]
+    driver: Archive | None = None  # with the system's own driver, where it has one
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def rpm_systems() -> Mapping[str, RpmSystem]:
 def _system(entry: Mapping[str, Any]) -> System:
     if "rpm" in entry:
         rpm = _rpm(entry["rpm"])
-        return System(entry["debian"], entry["lacks"], stubs.rpm_archives(rpm.dist, rpm.nvidia, rpm.files), rpm=rpm)
+        archives = stubs.rpm_archives(rpm.dist, rpm.nvidia, rpm.files, rpm.driver)
+        return System(entry["debian"], entry["lacks"], archives, rpm=rpm)
     archives = (CONTAINERS, *map(_archive, entry["archives"]))
     return System(
         entry["debian"], entry["lacks"], archives, Presented(**entry["presents"]) if "presents" in entry else None
@@ -80,4 +82,7 @@ def _archive(entry: Mapping[str, Any]) -> Archive:
 
 def _rpm(entry: Mapping[str, Any]) -> RpmSystem:
     lists = {name: tuple(entry[name]) for name in ("files", "disabled")}
-    return RpmSystem(**{**entry, **lists, "release": Release(**entry["release"])})
+    driver = {"files": entry["files"], "dist": entry["dist"], **entry["driver"]} if "driver" in entry else None
+    return RpmSystem(
+        **{**entry, **lists, "release": Release(**entry["release"]), "driver": driver and _archive(driver)}
+    )

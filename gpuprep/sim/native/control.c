@@ -93,5 +93,6 @@ nvmlReturn_t reset_gpu(nvmlDevice_t device)
         if (has(call.gpu, gone[i]))
             set_number(call.gpu, gone[i], 0);
     forget_settings(call.gpu);
+    forget_instances(call.gpu);
     return OK;
 }

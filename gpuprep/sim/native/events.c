@@ -1,4 +1,4 @@
-/* Processes other than computing ones, MIG, NVLink, events and field values. */
+/* Processes other than computing ones, NVLink, events and field values. */
 #include "state.h"
 #include <stddef.h>
 #include <time.h>
@@ -19,32 +19,6 @@ NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
 NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
 NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
 NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
-
-/* MIG: a mode only on models that have it */
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
-    GPU(device);
-    if (!number(call.gpu, "mig_capable", 0))
-        return NOT_SUPPORTED;
-    *current = (unsigned int)number(call.gpu, "mig", 0);
-    *pending = (unsigned int)number(call.gpu, "mig_pending", 0);
-    return OK;
-}
-
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *answer)
-{
-    GPU(device);
-    *answer = 0;
-    return OK;
-}
-
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
-{
-    GPU(device);
-    *count = number(call.gpu, "mig_capable", 0) ? 7 : 0;
-    return OK;
-}
 
 /* NVLink: the links of a model are up, whatever is at their other end */
 

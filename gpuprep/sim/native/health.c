@@ -12,20 +12,6 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return OK;
 }
 
-struct attributes { unsigned int multiprocessors, copy, decoder, encoder, jpeg, ofa, gpu_slices, compute_slices; unsigned long long memory_mb; };
-
-nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, struct attributes *into)
-{
-    GPU(device);
-    /* As on hardware, whole GPUs have no attributes unless MIG exists on the model. */
-    if (!number(call.gpu, "mig_capable", 0))
-        return NOT_SUPPORTED;
-    memset(into, 0, sizeof *into);
-    into->multiprocessors = (unsigned int)number(call.gpu, "multiprocessors", 0);
-    into->memory_mb = (unsigned long long)number(call.gpu, "memory_mib", 0);
-    return OK;
-}
-
 static nvmlReturn_t give_temperature(int gpu, int sensor, unsigned int *temperature)
 {
     int working;

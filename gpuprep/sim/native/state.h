@@ -76,6 +76,9 @@ struct load {
 int loads(int gpu, struct load *into, int room);
 struct load load_of(int gpu, int *count);
 
+/* Instances of a GPU that is cut (mig.c): they are gone with a reset. */
+void forget_instances(int gpu);
+
 /* What `nvidia-smi -r` does with one GPU. */
 nvmlReturn_t reset_gpu(nvmlDevice_t device);
 

@@ -35,6 +35,8 @@ MAX_CLOCKS = {
 }
 DEBIAN_DRIVER_BRANCH = {"12": "535.", "13": "550."}
 DEBIAN_CUDA = {"12": "11.8", "13": "12.4"}
+# `auto`, by the major version of CUDA. Source: the last cuDNN for Volta; NVIDIA's support matrix of cuDNN.
+CUDNN = {"11": "9.10.2", "12": "9.10.2", "13": "9.14.0"}
 
 PROFILE: dict[str, Any] = json.loads(Path(os.environ["GPUPREP_STATE_PROFILE"]).read_text())
 
@@ -210,8 +212,18 @@ def test_cupti_is_on_the_loader_path(host: Any) -> None:
     assert "libcupti.so" in host.check_output("/sbin/ldconfig -p")
 
 
-def test_cudnn_is_the_wanted_one_for_a_program_linked_against_it(host: Any) -> None:
-    major, minor, patch = PROFILE["cudnn"]["version"].split(".")[:3]
+@pytest.fixture(scope="module")
+def cudnn(host: Any) -> list[str]:
+    """Major, minor and patch version of the wanted cuDNN."""
+    wanted = PROFILE["cudnn"]["version"]
+    if wanted == "auto":
+        runtime = host.run("ls /usr/local/cuda/lib64/libcudart.so.* /usr/lib/x86_64-linux-gnu/libcudart.so.*").stdout
+        wanted = CUDNN[re.findall(r"libcudart\.so\.(\d+)", runtime)[0]]
+    return str(wanted).split(".")[:3]
+
+
+def test_cudnn_is_the_wanted_one_for_a_program_linked_against_it(host: Any, cudnn: list[str]) -> None:
+    major, minor, patch = cudnn
     program = r"int main(void) { printf(\"%%zu\", cudnnGetVersion()); }"
     source = rf"#include <stdio.h>\nsize_t cudnnGetVersion(void); {program}"
     out = user(
@@ -223,9 +235,8 @@ def test_cudnn_is_the_wanted_one_for_a_program_linked_against_it(host: Any) -> N
     assert out == str(int(major) * 10000 + int(minor) * 100 + int(patch))
 
 
-def test_cudnn_is_what_the_loader_finds(host: Any) -> None:
-    major = PROFILE["cudnn"]["version"].split(".")[0]
-    found = re.findall(rf"libcudnn\.so\.{major} .*=> (\S+)", host.check_output("/sbin/ldconfig -p"))
+def test_cudnn_is_what_the_loader_finds(host: Any, cudnn: list[str]) -> None:
+    found = re.findall(rf"libcudnn\.so\.{cudnn[0]} .*=> (\S+)", host.check_output("/sbin/ldconfig -p"))
     assert found
     assert host.check_output(f"realpath {found[0]}").startswith("/opt/gpuprep/cudnn/")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import types
 from pathlib import Path
@@ -17,6 +18,7 @@ from simulatedboot import Boot, booted, simulated_vm
 
 from gpuprep import records
 from gpuprep.agent.compute import ncclplan
+from gpuprep.checks import common
 from gpuprep.sim import faults
 
 __all__ = ["booted", "simulated_vm"]
@@ -186,6 +188,17 @@ def test_a_gpu_that_cuda_does_not_show(tmp_path: Path, monkeypatch: pytest.Monke
     fakenccl.install(monkeypatch, tmp_path, gpus=2)
     machine(monkeypatch, 3)
     assert "CUDA shows no device" in measured()["error"]
+
+
+def test_cuda_that_does_not_start_is_said_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = enum.IntEnum("started", {"CUDA_ERROR_NOT_INITIALIZED": 3})
+    fakenccl.install(monkeypatch, tmp_path, initialised=lambda: started.CUDA_ERROR_NOT_INITIALIZED)
+    machine(monkeypatch, 2)
+    answer = measure("nccl")
+    assert answer == records.Missing("cuda_not_started", "cuInit: CUDA_ERROR_NOT_INITIALIZED")
+    finding = common.unknown("gpu 0", "gemm", answer, expected="measured")
+    assert finding.status is records.Status.UNKNOWN
+    assert "uvm_disable_hmm=1" in finding.remedy
 
 
 def test_without_nccl_or_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

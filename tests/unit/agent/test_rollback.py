@@ -248,6 +248,14 @@ def certified(driver: str) -> Request:
 
 
 @pytest.mark.usefixtures("machine")
+def test_the_libraries_of_a_machine_with_an_arm_processor_are_found(tmp_path: Path) -> None:
+    library = tmp_path / f"libcuda.so.{OLD}"
+    lines = "".join(f"\\t{name} (libc6,AArch64) => {library}\\n" for name in working.LIBRARIES)
+    program(tmp_path / "bin" / "ldconfig", f"printf '{lines}'")
+    assert working.look().libraries == [OLD]
+
+
+@pytest.mark.usefixtures("machine")
 def test_the_driver_that_works_is_kept_with_its_files(tmp_path: Path) -> None:
     answer = save(REQUEST, Archive(SET), tmp_path)
     assert (answer.driver, answer.worked, answer.offline, answer.missing) == (OLD, True, True, [])
@@ -445,6 +453,45 @@ def test_a_module_that_dkms_does_not_know_is_built_again(tmp_path: Path, begun: 
         asked = (tmp_path / "asked").read_text().splitlines()
         assert asked[0] == f"add -m nvidia-open -v {OLD}"
         assert [line.partition(" -k ")[0] for line in asked[1:]] == [f"install --force -m nvidia-open -v {OLD}"]
+
+
+class Replacing(Archive):
+    """As DKMS does it: the module that another one replaced comes back when that one goes, outside of any package."""
+
+    def __init__(self, packages: Mapping[str, str], folder: Path) -> None:
+        super().__init__(packages)
+        self.folder = folder
+
+    def restore(self, lost: Mapping[str, Any], gone: Sequence[str], kept: Mapping[str, str]) -> None:
+        super().restore(lost, gone, kept)
+        for path in (self.folder / "dkms/nvidia/original_module").rglob("nvidia.ko"):
+            (self.folder / "modules").mkdir(exist_ok=True)
+            path.rename(self.folder / "modules/nvidia.ko")
+        replaced(self.folder, "nvidia-open")
+
+
+def replaced(folder: Path, name: str) -> Path:
+    path = folder / f"dkms/{name}/original_module/6.12.1-amd64/x86_64/nvidia.ko"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    return path
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["dkms", "prebuilt"])
+def test_no_module_comes_back_without_its_package(built: bool, tmp_path: Path, machine: Any) -> None:
+    """But a prebuilt one, whose package may still be there and is then not installed again."""
+    was = {**SET, "nvidia-kernel-open-dkms" if built else "kmod-nvidia": f"{OLD}-1"}
+    save(dataclasses.replace(REQUEST, names=["libcuda1", "*nvidia*"]), Archive(was), tmp_path)
+    del machine
+    found = kept.read_saved(tmp_path)
+    assert found is not None
+    replaced(tmp_path, "nvidia")
+    back.go(
+        dataclasses.replace(found, files={}), Journal(kept.GOING_BACK, NEW, kept.AUTO, "boot", "now"),
+        Replacing(CHANGED, tmp_path), tmp_path,
+    )  # fmt: skip
+    assert (tmp_path / "modules/nvidia.ko").exists() is not built
+    assert not list((tmp_path / "dkms").glob("*/original_module"))  # nor when the driver of before goes
 
 
 def test_what_dkms_knows_of_a_driver_whose_source_is_gone_goes(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:

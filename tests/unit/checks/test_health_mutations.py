@@ -89,4 +89,4 @@ def test_a_reading_that_breaks_is_never_a_pass(model: str, name: str) -> None:
 def test_every_new_reading_is_tried() -> None:
     names = [field.name for field in dataclasses.fields(records.GpuFacts)]
     new = set(names[names.index("temperatures") :])
-    assert new <= {*GROUPS, *NUMBERS, *FLAGS, "recovery_action"}
+    assert new <= {*GROUPS, *NUMBERS, *FLAGS, "recovery_action", "mig_devices"}  # tests/unit/checks/test_mig.py

@@ -611,6 +611,21 @@ def test_a_gpu_that_is_gone_is_named_and_the_others_are_not(gone: int) -> None:
     assert "is not there" in found["gpus.identity"].actual
 
 
+def test_instances_are_compared_with_the_certified_ones_where_the_profile_does_not_ask_for_any() -> None:
+    def cut(*profiles: str) -> records.Snapshot:
+        parts = tuple(records.MigDevice(name, f"MIG-{name}", 14, 4864) for name in profiles)
+        return gpu(mig_current=True, mig_pending=True, mig_devices=parts)(whole())
+
+    was, now = cut("3g.20gb", "1g.5gb"), cut("3g.20gb")
+    found = since(now, was, was)["gpu 0.mig_certified"]
+    assert (found.status, found.actual) == (
+        FAIL, "the MIG layout of gpu 0 was 1 x 3g.20gb, 1 x 1g.5gb, is 1 x 3g.20gb",
+    )  # fmt: skip
+    assert "gpu 0.mig_certified" not in since(was, was, was)
+    wish = builders.with_parts(WANTED, tuning={"mig": {"3g.20gb": 1}})
+    assert "gpu 0.mig_certified" not in since(now, was, was, wish)
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_ecc_is_set_back_to_what_was_certified(on: bool) -> None:
     was = gpu(ecc_current=on, ecc_pending=on)(whole())

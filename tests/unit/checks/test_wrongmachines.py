@@ -231,7 +231,8 @@ def test_how_an_entry_turns_the_check_of_signatures_off(
         ),
         (records.OsFacts("rocky", "11.1", "", "Rocky Linux 11.1", "x86_64"), "unsupported OS rocky 11.1"),
         (records.OsFacts("amzn", "2", "", "Amazon Linux 2", "x86_64"), "unsupported OS amzn 2"),
-        (records.OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "aarch64"), "unsupported architecture aarch64"),
+        (records.OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "ppc64le"), "unsupported architecture ppc64le"),
+        (records.OsFacts("amzn", "2023", "", "Amazon Linux 2023", "aarch64"), "unsupported architecture aarch64"),
     ],
 )
 def test_a_system_that_gpuprep_does_not_know_is_refused_by_its_name(os: records.OsFacts, says: str) -> None:

@@ -42,6 +42,7 @@ PRINTED: dict[str, list[tuple[list[str], int]]] = {
     "history-names": [(["history", "names"], 0)],
     "history-join": [(["history", "join", "gpu-1", "sim:t4"], 0)],
     "history-part": [(["history", "part", "gpu-1"], 0)],
+    "history-keep": [(["history", "keep"], 0), (["history", "keep", "365"], 0)],
     "history-prune": [(["history", "prune", "--keep-days", "9999", "--dry-run"], 0)],
     "history-forget": [(["history", "forget", "gpu-1", "--yes"], 0)],
     "profiles-list": [(["profiles", "list"], 0)],

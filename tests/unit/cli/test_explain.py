@@ -118,6 +118,16 @@ def test_a_t4_can_what_nvidia_says(shell: Shell) -> None:
     assert found["pcie"] == {"generation": 3, "width": 16, "gb_per_s": pytest.approx(15.75, abs=0.01)}
 
 
+@pytest.mark.parametrize(
+    ("board", "said"), [("v100_sxm2_16", ("AWS P2, P3", "N1 of Google Cloud")), ("t4", ("Intel Haswell",)), ("l4", ())]
+)
+def test_images_that_do_not_start_with_a_board_are_named_before_it_is_rented(
+    shell: Shell, board: str, said: tuple[str, ...]
+) -> None:
+    images = shell.json("--gpu", board)["board"]["images"]
+    assert [words in image for words, image in zip(said, images, strict=True)] == [True] * len(said)
+
+
 def test_what_is_not_known_of_a_board_is_said(shell: Shell) -> None:
     found = shell.json("--gpu", "a100_sxm_64")["board"]
     assert found["sms"] is None
@@ -286,14 +296,14 @@ def test_a_trained_model_takes_18_bytes_a_parameter(shell: Shell) -> None:
     assert held["t4"]["fits"] is False
     assert held["t4"]["gpus_at_least"] == 9
     assert held["b300"]["fits"] is None  # activations are not known
-    assert held["t4g"]["fits"] is None  # its memory is not known
+    assert held["rtx_4090"]["fits"] is None  # its memory is not known
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--model", "7B"), ("may fit    A16, ", "too small  P100 PCIe 12 GB", "not known  T4G; ")),
-        (("--model", "7B", "--optimizer", "adam"), ("may fit    H200", "too small  RTX PRO 6000 ", "14 more")),
+        (("--model", "7B"), ("may fit    A16, ", "too small  P100 PCIe 12 GB", "not known  Quadro RTX 6000; ")),
+        (("--model", "7B", "--optimizer", "adam"), ("may fit    H200", "too small  RTX PRO 6000 ", "13 more")),
     ],
 )
 def test_all_boards_are_told_by_whether_the_model_fits(shell: Shell, words: tuple[str, ...], told: Any) -> None:

@@ -149,12 +149,13 @@ def test_status_is_the_newest_run_of_each_host_the_worst_first(gpuprep: Callable
     ]  # fmt: skip
     assert "2 d ago" in rows[1]
     assert " ? " in rows[3], "a moment in the future has no age"
-    assert total == ("6 hosts: 1 FAILED, 1 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS; 1 not checked for more than two days")
+    counted = "1 FAILED, 1 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS; 1 not checked for more than two days"
+    assert total == f"6 hosts under 7 names: {counted}"
     document = json.loads(gpuprep("status", "--json", "--store", store_url)[1])
     assert [one["host"] for one in document["hosts"]] == ["broke", "bad", "gone", "ahead", "clock", "good"]
     assert document["hosts"][1]["run"]["run_id"] == "20261120-000004-abcdef"
     one = gpuprep("status", "other-name", "--store", store_url)[1].splitlines()
-    assert one[1].split()[:2] == ["good", "PASS"], "by any name of the host"
+    assert one[1].split()[:2] == ["other-name", "PASS"], "the newest run of the host, under the name that was asked for"
     assert one[-1] == "Report: gpuprep report 20261120-000002-abcdef"
 
 

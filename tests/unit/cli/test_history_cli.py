@@ -233,7 +233,7 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
         (folder / "ansible.log").write_text("said")
     prune = ("history", "prune", "--keep-days", "365", "--keep-last", "1")
     code, _, err = gpuprep("history", "prune")
-    assert (code, "--keep-days" in err, "keep_days in config.yml" in err) == (2, True, True)
+    assert (code, "--keep-days" in err, "history keep 365" in err) == (2, True, True)
     code, out, _ = gpuprep(*prune, "--dry-run")
     assert (code, "2 runs" in out, "would be deleted, and 1 log folders" in out) == (0, True, True)
     assert len(store.runs()) == 4
@@ -246,6 +246,38 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
     (tmp_path / "config/gpuprep/config.yml").write_text("keep_days: 200\n")
     assert gpuprep("history", "prune", "--keep-last", "1")[0] == 0
     assert [run.run_id for run in store.runs()] == ["d1"]
+
+
+def test_what_is_kept_is_shown_and_set(store: Store, gpuprep: Shell, tmp_path: Path) -> None:
+    now = datetime.now(timezone.utc)
+    for days in range(1, 60):
+        store.append(
+            record(f"d{days}", started_at=(now - timedelta(days=10 * days, hours=12)).isoformat(timespec="seconds"))
+        )
+    file = tmp_path / "config/gpuprep/config.yml"
+    code, out, _ = gpuprep("history", "keep")
+    assert (code, f"keep_days is not in {file}: no run is deleted by itself" in out) == (0, True), out
+    assert "23 of 59 runs are older than 365 days" in out
+    assert "23 of them can be deleted" in out
+    for wrong in ("0", "36501", "ten", "-1"):
+        assert gpuprep("history", "keep", wrong)[0] == 2
+    assert not file.exists()
+    code, out, _ = gpuprep("history", "keep", "200")
+    assert (code, f"keep_days: 200, in {file}\n40 of 59 runs" in out, "29 of them can be deleted" in out) == (
+        0,
+        True,
+        True,
+    ), out
+    assert file.read_text() == "keep_days: 200\n"
+    told = json.loads(gpuprep("history", "keep", "--json")[1])
+    assert {key: told[key] for key in ("keep_days", "file", "runs", "older", "deletable")} == {
+        "keep_days": 200, "file": str(file), "runs": 59, "older": 40, "deletable": 29,
+    }  # fmt: skip
+    assert gpuprep("history", "prune")[0] == 0
+    assert len(store.runs(limit=100)) == 30
+    file.write_text("forks: 9\nforkz: 1\n")
+    code, _, err = gpuprep("history", "keep", "30")
+    assert (code, f"{file}:2: forkz: unknown key" in err, file.read_text()) == (2, True, "forks: 9\nforkz: 1\n")
 
 
 def test_a_host_is_forgotten_with_all_of_its_own_and_nothing_of_others(
@@ -483,6 +515,25 @@ def test_status_shows_the_last_verdict_and_the_last_activity(
     assert line.split()[1] == result
     assert ("LAST ACTIVITY" in head) is (result == "FAIL")
     assert ("provision --check DONE" in line) is bool(later.options.get("check"))
+
+
+def test_status_has_a_row_for_a_host_and_for_each_name_that_an_inventory_has(
+    store: Store, gpuprep: Shell, tmp_path: Path
+) -> None:
+    for number, host in enumerate(("gpu-1", "gpu-2", "web")):
+        store.append(run(f"r-{number}", "PASS", 0, host=host, started_at=f"2026-11-2{number}T10:00:00+00:00"))
+    store.join("gpu-1", "gpu-2", "2026-11-23")
+    (tmp_path / "hosts").write_text("[all]\ngpu-1\ngpu-2\nnew\n")
+
+    def shown(*words: str) -> tuple[list[tuple[str, list[str]]], str]:
+        told = json.loads(gpuprep("status", "--json", *words)[1])["hosts"]
+        return [(one["host"], one["also_called"]) for one in told], gpuprep("status", *words)[1].splitlines()[-1]
+
+    both = ("gpu-1", ["gpu-2"]), ("gpu-2", ["gpu-1"])
+    assert shown() == ([both[1], ("web", [])], "2 hosts under 3 names: 2 PASS")
+    assert shown("-i", str(tmp_path / "hosts")) == ([("new", []), *both], "3 names of 2 hosts: 2 PASS, 1 never checked")
+    assert shown("gpu-1")[0] == [both[0]]
+    assert "1 host under 2 names: 1 PASS" in gpuprep("status", "gpu-1")[1]
 
 
 def test_status_takes_patterns_inventories_and_names_that_nobody_knows(

@@ -23,7 +23,7 @@ WISHES = {
     "version": ("auto", "470", "535", "550", "570", "580", "590", "595", "615", "620", "580.95.05", "580.99.99"),
     "flavour": ("auto", "auto", "open", "proprietary"),
     "cuda": ("auto", "auto", "none", "11.5", "11.8", "12.2", "12.4", "12.7", "12.8", "13.0", "13.3"),
-    "cudnn": ("none", "9.10.2.21", "9.10.2.21", "9.11.0.98", "9.14.0.64"),
+    "cudnn": ("auto", "auto", "none", "9.10.2.21", "9.11.0.98", "9.14.0.64"),
 }
 Parts = dict[str, Any]
 # The way for an operator, not a wish of a profile: a machine, a disk, or what somebody installed himself.

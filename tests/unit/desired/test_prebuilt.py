@@ -19,6 +19,7 @@ from rolevalues import printing, values
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.catalogue import packagenames, roles
+from gpuprep.desired import modules as kernel_modules
 from gpuprep.desired import profile, state
 from gpuprep.provisioning import plan
 from gpuprep.sim.archive import repository
@@ -54,6 +55,26 @@ def refused(snapshot: records.Snapshot, gpu: str = "t4", **driver: Any) -> list[
 # ---------------------------------------------------------------- when are they taken?
 
 
+def test_modules_of_somebody_else_that_are_not_built_are_named() -> None:
+    bare = bare_snapshot()
+    running = bare.kernel.running
+    there = [
+        records.DkmsModule("acme", "1.0", None, "added"),
+        records.DkmsModule("nvidia-current", "550.163.01", None, "added"),
+        records.DkmsModule("zfs", "2.3", running, "installed"),
+        records.DkmsModule("old; reboot", "1\n", "6.1.0-1", "installed"),
+    ]
+    acme, old = kernel_modules.not_built(
+        dataclasses.replace(bare, driver=dataclasses.replace(bare.driver, dkms=tuple(there)))
+    )
+    assert acme.startswith(
+        f"DKMS has acme/1.0, which is no module of NVIDIA's and not built for {running}: if it cannot"
+    )
+    assert f"`sudo dkms build acme/1.0 -k {running}`" in acme
+    assert "`sudo dkms remove acme/1.0 --all`" in acme
+    assert "`sudo dkms remove 'old; reboot/1' --all`" in old
+
+
 @pytest.mark.parametrize(
     ("system", "source", "on", "enrolled", "kernel", "expected"),
     [
@@ -83,8 +104,7 @@ def alma(gpu: str = "t4", *, on: bool = True, system: str = "almalinux10") -> re
 
 
 def of_alma(snapshot: records.Snapshot, gpu: str = "t4", **driver: Any) -> state.Wanted:
-    none: dict[str, Any] = {"version": "none"}
-    cuda = {"cuda": none, "cudnn": none} if gpu == "v100" else {"cudnn": {"version": "9.14.0.64"}}
+    cuda = {"cuda": {"version": "none"}} if gpu == "v100" else {}
     return state.resolve(load(gpu, driver=driver, **cuda), snapshot)
 
 

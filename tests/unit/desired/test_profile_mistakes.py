@@ -39,7 +39,10 @@ MISTAKES = [
     ("cuda: {version: 0x1F}", "2: cuda.version: 0x1F is a number to some YAML readers"),
     ("cuda: {version: 2024-01-01}", "2: cuda.version: is the text '2024-01-01'; allowed: auto, none, or"),
     ("cuda: {version: 2024-01-01 12:00:00}", "2: cuda.version: 2024-01-01 12:00:00 is a date to some YAML readers"),
-    ("cudnn: {version: '9.10'}", "2: cudnn.version: is the text '9.10'; allowed: none, or an exact version such as"),
+    (
+        "cudnn: {version: '9.10'}",
+        "2: cudnn.version: is the text '9.10'; allowed: auto, none, or an exact version such as",
+    ),
     ("cudnn: {source: conda}", "2: cudnn.source: is the text 'conda'; allowed: pypi"),
     ("codec: {prefix: opt/x}", "2: codec.prefix: is the text 'opt/x'; allowed: an absolute path"),
     ("codec: {prefix: /usr}", "2: codec.prefix: is the text '/usr'; allowed: an absolute path"),

@@ -39,10 +39,6 @@ CELLS = (
     *itertools.product(SYSTEMS, GPUS, SOURCES, VERSIONS),
     *itertools.product(OF_VERSION_10, (*GPUS, "h100"), SOURCES, ("auto", "570", "580", "595", "580.126.20")),
 )
-CUDA_13_ALONE = {
-    ("debian13", "nvidia"), ("ubuntu2604", "nvidia"), ("almalinux10", "distribution"),
-    *((system, "nvidia") for system in OF_VERSION_10),
-}  # fmt: skip
 
 
 def host(system: str, gpu: str) -> records.Snapshot:
@@ -53,11 +49,8 @@ def host(system: str, gpu: str) -> records.Snapshot:
 @cache
 def outcome(system: str, gpu: str, source: str, version: str) -> state.Wanted | errors.PlanRefused:
     wish: dict[str, object] = {"driver": {"source": source, "version": version}}
-    # CUDA 13 alone, for which the profiles' cuDNN is too old
-    if (system, source) in CUDA_13_ALONE:
-        wish["cudnn"] = {"version": "none" if gpu == "v100" else "9.14.0.64"}
-    if system in OF_VERSION_10 and gpu == "v100":  # a driver for Volta, and no toolkit
-        wish |= {"cuda": {"version": "none"}, "cudnn": {"version": "none"}}
+    if system in OF_VERSION_10 and gpu == "v100":  # a driver for Volta, and no toolkit: CUDA 13 alone is there
+        wish["cuda"] = {"version": "none"}
     try:
         return state.resolve(load(gpu.partition("+")[0], **wish), host(system, gpu))
     except errors.PlanRefused as refused:
@@ -131,12 +124,7 @@ def holds(system: str, gpu: str, source: str, version: str) -> None:
 NEAREST = {
     ("debian13", "v100", "nvidia", "590"): "driver.source: distribution with driver.version: auto or 550",
     ("debian12", "v100", "nvidia", "595"): "branch 580 or 570, or auto",
-    (
-        "debian13",
-        "a100+nvswitch",
-        "distribution",
-        "550",
-    ): "driver.source: nvidia with driver.version: auto and cudnn.version: 9.14.0.64",
+    ("debian13", "a100+nvswitch", "distribution", "550"): "driver.source: nvidia with driver.version: auto",
     ("debian13", "a100+nvswitch", "nvidia", "550"): "branch 595, 610 or 615, or auto",
     ("rocky9", "v100", "nvidia", "615"): "branch 580 or 570, or auto",
     ("rocky8", "a100", "nvidia", "550"): "branch 570, 580 or 615, or auto",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grimp  # what import-linter reads the imports with
 import pytest
-from places import ROOT
+from places import COLLECTION, ROOT
 from validations_for_tests import t4
 
 from gpuprep import records
@@ -104,5 +104,5 @@ def test_the_map_names_files_that_there_are(row: str) -> None:
     named = list(files(row))
     assert named
     for name in named:
-        places = [ROOT / "gpuprep", ROOT, ROOT / "docs"]
+        places = [ROOT / "gpuprep", ROOT, ROOT / "docs", COLLECTION]
         assert any(any(place.glob(name)) for place in places), name

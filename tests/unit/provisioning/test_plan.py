@@ -263,3 +263,11 @@ def test_no_ffmpeg_needs_no_sources() -> None:
     variables = plan.role_variables(wanted)
     assert variables["gpu_codec_ffmpeg_version"] == "none"
     assert "gpu_codec_ffmpeg_url" not in variables
+
+
+def test_the_profile_says_how_long_a_restart_is_waited_for() -> None:
+    """In the role it is 15 minutes, too: restart.yml."""
+    wanted = state.resolve(load("t4"), bare_snapshot())
+    longer = state.resolve(load("t4", driver={"reboot_minutes": 40}), bare_snapshot())
+    name = "gpu_driver_reboot_timeout"
+    assert [plan.role_variables(one)[name] for one in (wanted, longer)] == [900, 2400]

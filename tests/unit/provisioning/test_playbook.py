@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pwd
 import signal
@@ -263,6 +265,39 @@ def test_a_killed_gpuprep_leaves_no_private_folder(tmp_path: Path) -> None:
         caller.kill()
     until(lambda: not private.exists(), lambda: list(private.iterdir()), 60)
     assert tmp_path.exists()
+
+
+def test_the_next_run_removes_what_a_run_left_that_was_killed_after_its_keeper(run: Run) -> None:
+    scratch = Path(tempfile.gettempdir())
+    of_an_earlier_gpuprep = "er7qdvzt"  # which locks none
+    names = ("rer7qdvzt", "rlives__1", "codec-er7qdvzt", of_an_earlier_gpuprep)
+    left, at_work, *others = (scratch / f"gpuprep-{name}" for name in names)
+    for folder in (left, at_work, *others):
+        folder.mkdir()
+        (folder / "inventory.yml").touch()
+    opened = os.open(at_work, os.O_RDONLY)
+    fcntl.flock(opened, fcntl.LOCK_EX)
+    try:
+        run("- hosts: all\n  gather_facts: false\n  tasks: []\n")
+    finally:
+        os.close(opened)
+    assert sorted(scratch.glob("gpuprep-*")) == sorted([at_work, *others])
+
+
+def test_folders_that_cannot_be_locked_are_no_hindrance(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def opened(path: str | Path, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & os.O_DIRECTORY and Path(path).name.startswith("gpuprep-"):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        return real(path, flags, *rest, **more)
+
+    left = Path(tempfile.gettempdir()) / "gpuprep-rer7qdvzt"
+    left.mkdir()
+    monkeypatch.setattr(os, "open", opened)
+    result = run("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.ping:\n")
+    assert isinstance(result, records.PlaybookResult)
+    assert (result.status, list(left.parent.glob("gpuprep-*"))) == ("successful", [left])
 
 
 def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) -> None:

@@ -396,6 +396,22 @@ def test_gpus_get_their_own_power_or_what_they_had() -> None:
     assert [word[2:] for word in words][2:] == [["-pl", "65.00"], ["-c", "3"], ["-e", "0"], ["-pm", "1"]]
 
 
+def test_a_gpu_that_gpuprep_cut_becomes_whole_and_one_that_was_cut_before_stays() -> None:
+    gpu = {"persistence_mode": "Enabled", "power.limit": "400.00", "power.default_limit": "400.00",
+           "compute_mode": "Default", "ecc.mode.pending": "Enabled", "mig.mode.pending": "Enabled"}  # fmt: skip
+    path = "/etc/gpuprep/tuning.json"
+    now = machine(gpus={GPU: gpu}, files={path: file("{}")})
+    listed = undo(state(now, machine(gpus={GPU: {**gpu, "mig.mode.pending": "Disabled"}}), steps={path: "tuning"}))
+    words = work(listed, "tuning").settings
+    assert words[:2] == [["mig", "-i", GPU, "-dci"], ["mig", "-i", GPU, "-dgi"]]
+    assert words[-1] == ["-i", GPU, "-mig", "0"]
+    assert refused(listed, {GPU: gpu}) == [f"{GPU}: MIG is still on: end the programs that use its instances"]
+    assert refused(listed, {GPU: {**gpu, "mig.mode.pending": "Disabled"}}) == []
+    cut = undo(state(now, machine(gpus={GPU: gpu}), steps={path: "tuning"}))
+    assert not [words for words in work(cut, "tuning").settings if "mig" in words[0] or "-mig" in words]
+    assert f"how {GPU} was cut by MIG before gpuprep: it stays as it is" in cut.unknown
+
+
 def test_a_gpu_that_keeps_another_power_limit_is_named() -> None:
     gpu = {"persistence_mode": "Enabled", "power.limit": "60.00", "power.default_limit": "70.00",
            "compute_mode": "Default", "ecc.mode.pending": "[N/A]"}  # fmt: skip

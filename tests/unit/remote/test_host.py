@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
+from sshserver import SSHD, Serve, Sshd, free_port, give_up_after, make_key, servers
 from waiting import until
 
 from gpuprep import errors, remote
@@ -138,6 +138,28 @@ def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_
         with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
             host.run(f"touch {mark}; exec sleep infinity")
         cutter.join()
+
+
+def test_a_host_that_is_gone_behind_a_machine_that_answers(
+    trusted: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a jump host: the kernel's answers come, and sshd's do not. One that is only at work is waited for."""
+    give_up_after(monkeypatch, 300)
+    mark = tmp_path / "started"
+    with remote.Host(trusted.target()) as host:
+        assert host.run("sleep 1; echo 1").stdout == "1\n"
+        give_up_after(monkeypatch, 1)
+
+        def freeze() -> None:
+            until(mark.exists, "the command did not begin")
+            for process in trusted.sessions():
+                process.suspend()
+
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
+            host.run(f"touch {mark}; exec sleep infinity")
+        freezer.join()
 
 
 # ---------------------------------------------------------------- host keys

@@ -157,3 +157,74 @@ def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], None]
     make(tmp_path / "config.yml")
     with pytest.raises(errors.UsageError, match=r"config\.yml:1: file: is "):
         settings.load(tmp_path / "config.yml")
+
+
+# Files before and after `keep_days: 30` was put into them.
+PUT = {
+    "": "keep_days: 30\n",
+    "# nothing yet": "# nothing yet\nkeep_days: 30\n",
+    "---\n": "---\nkeep_days: 30\n",
+    "forks: 9": "forks: 9\nkeep_days: 30\n",
+    "# mine\nkeep_days: 365 # a year\n# end\n": "# mine\nkeep_days: 30 # a year\n# end\n",
+    "'keep_days'  :\n  365\nforks: 9\n": "'keep_days'  :\n  30\nforks: 9\n",
+    "\ufeffforks: 9\r\nkeep_days: 1\r\n": "\ufeffforks: 9\r\nkeep_days: 30\r\n",
+    "forks: 9   # all\r\n": "forks: 9   # all\r\nkeep_days: 30\r\n",
+    "{forks: 9}\n": "{keep_days: 30, forks: 9}\n",
+    "{}": "{keep_days: 30, }",
+    "{forks: 9, keep_days: 4}\n": "{forks: 9, keep_days: 30}\n",
+    "  forks: 9\n  # that was all\n": "  forks: 9\n  keep_days: 30\n  # that was all\n",
+    "builds:\n  from: [a, b]  # two\n\n# the end\n": "builds:\n  from: [a, b]  # two\nkeep_days: 30\n\n# the end\n",
+    "builds:\n  from:\n  - a\n  - b # b\n...\n": "builds:\n  from:\n  - a\n  - b # b\nkeep_days: 30\n...\n",
+    'mirrors:\n  "ffmpeg": "https://x/y#z" # ü keep_days: 5\n': (
+        'mirrors:\n  "ffmpeg": "https://x/y#z" # ü keep_days: 5\nkeep_days: 30\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("before", PUT)
+def test_a_setting_is_put_into_the_file_and_the_rest_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    elsewhere = tmp_path / "dotfiles/settings.yml"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(before.encode())
+    elsewhere.chmod(0o640)
+    settings.file().parent.mkdir()
+    settings.file().symlink_to(elsewhere)
+    settings.set_keep_days(30)
+    assert elsewhere.read_bytes().decode() == PUT[before]
+    assert settings.file().is_symlink()
+    assert elsewhere.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in elsewhere.parent.iterdir()] == [elsewhere.name]
+    assert settings.load().keep_days == 30
+
+
+def test_a_setting_makes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "new"))
+    settings.set_keep_days(30)
+    assert settings.file().read_text() == "keep_days: 30\n"
+    assert settings.file().stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("forks: many\n", "1: forks: 'many' is not allowed"),
+        ("keep_days: 0\n", "1: keep_days: '0' is not allowed"),
+        ("keep_days:\n", "1: keep_days: "),
+        ("forks: [\n", "1: file: is not valid YAML"),
+        ("---\n...\n", "keep_days cannot be put into a file of this form"),
+        ("~\n", "keep_days cannot be put into a file of this form"),
+    ],
+)
+def test_a_file_that_a_setting_cannot_be_put_into_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, said: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings.file().parent.mkdir()
+    settings.file().write_text(before)
+    with pytest.raises(errors.UsageError) as caught:
+        settings.set_keep_days(30)
+    assert said in caught.value.what
+    assert [(path.name, path.read_text()) for path in settings.file().parent.iterdir()] == [("config.yml", before)]

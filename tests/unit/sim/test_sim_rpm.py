@@ -11,11 +11,12 @@ from rpmarchives import RPM_SYSTEMS, SYSTEMS, archives, inside, packages, stream
 from gpuprep import catalogue
 from gpuprep.catalogue import roles
 
-# One of each: its kin are one system to the roles.
-RELEASES = list({one.roles: one for one in reversed(list(catalogue.archives().values())) if one.rpm}.values())
-EACH = list(SYSTEMS.values())
+# One of each: its kin are one system to the roles. AlmaLinux 10 has a driver of its own besides.
+ALMA = catalogue.archives()["almalinux-10"]
+RELEASES = [*{one.roles: one for one in reversed(list(catalogue.archives().values())) if one.rpm}.values(), ALMA]
+EACH = [*SYSTEMS.values(), "almalinux10"]
 # Where each source of a system lies in the stub archives; the others are the system's own repositories.
-FOLDERS = {"nvidia": "nvidia/", "distribution": "amazonlinux-nvidia"}
+FOLDERS = {"nvidia": ("nvidia/",), "distribution": ("amazonlinux-nvidia", "almalinux-nvidia")}
 
 
 @pytest.mark.parametrize("os_name", EACH)
@@ -34,13 +35,14 @@ def test_each_release_with_rpm_packages_has_stub_archives() -> None:
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.key)
 def test_a_machine_has_each_driver_that_its_plan_can_choose(release: catalogue.OsRelease) -> None:
     """In one version with Fabric Manager, in the stream that the role enables, and each toolkit."""
-    os_name = SYSTEMS[release.roles]
+    os_name = "almalinux10" if release is ALMA else SYSTEMS[release.roles]
     for source, offer in release.sources.items():
         folders = [found for folder, found in archives(os_name).items() if folder.startswith(FOLDERS[source])]
         there = {(package.name, package.upstream) for found in folders for package in found}
         for driver in offer.drivers:
             fabric = {(part, driver.version) for part in roles.fabric_packages(release, source, driver.version)}
-            assert (fabric <= there) == driver.fabric_manager, (source, driver.version)
+            has_it = catalogue.has_fabric_manager(release.key.rpartition("-")[0], source) and driver.fabric_manager
+            assert (fabric <= there) == has_it, (source, driver.version)
             for flavour in driver.modules:
                 full = "full" if roles.has_full_libraries(release, source, driver.version) else "compute"
                 parts = roles.driver_packages(release, source, flavour, driver.version, libraries=full)
@@ -76,6 +78,15 @@ def test_whatever_a_toolkit_requires_is_there_in_that_version(os_name: str) -> N
 
 def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
+
+
+def test_almalinuxs_own_driver_has_modules_for_the_kernel_that_runs_and_rocky_linux_has_it_not() -> None:
+    found = archives("almalinux10")
+    *_, kernel = (one.nevra for one in found["baseos"] if one.name == "kernel-core")
+    modules = {one.name: one.requires for one in found["almalinux-nvidia"] if "kmod" in one.name}
+    assert not [name for name in modules if "dkms" in name]
+    assert f"kernel-core-uname-r = {kernel.removeprefix('kernel-core-0:')}" in modules["kmod-nvidia-open"]
+    assert "almalinux-nvidia" not in archives("rocky10")
 
 
 def test_a_stream_has_its_own_module_in_the_newest_version_alone() -> None:

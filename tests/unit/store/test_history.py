@@ -400,7 +400,7 @@ def test_a_server_that_was_restarted_meanwhile_loses_no_run(postgres_server: pos
 
 
 def test_an_export_is_not_held_in_memory(store: Store) -> None:
-    large = measured("r", 280.0, options={"padding": "x" * 100_000})
+    large = measured("r", 280.0, options={"padding": ["x" * 60_000] * 2})
     for number in range(200):
         store.append(dataclasses.replace(large, run_id=f"r{number:03}"))
     tracemalloc.start()

@@ -27,6 +27,9 @@ from waiting import until
 from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote, reports
+from gpuprep.agent import turn
+from gpuprep.remote import agent_client
+from gpuprep.remote.probereports import Doing
 from gpuprep.store import Store
 from gpuprep.workflows import provision, runs
 
@@ -332,6 +335,36 @@ def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
     assert "provision" not in page, "to measure it again is what helps"
     assert stage.store.baseline_of("here") == {}
     assert stage.store.certified("here") is None
+
+
+def test_a_lost_host_is_told_as_lost_though_its_other_probe_was_ended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two probes says that the host is gone; the other is ended, and nobody stopped the run."""
+    first, second = threading.Lock(), threading.Event()
+
+    class Gone(FakeHost):
+        def ended(self) -> bool:
+            return bool(self.script.options[-1]["stopped"]())
+
+        def check_free(self, since: float = 0.0) -> None:
+            if self.ended():
+                raise errors.Interrupted("here: interrupted")
+            raise errors.HostUnreachable(f"here: no answer since {since}")
+
+    def probe(host: Gone, *_: object, heard: Callable[[Doing], None], **_options: object) -> None:
+        if first.acquire(blocking=False):
+            heard(Doing(turn.SHARED_TURN_STARTED))
+            assert second.wait(60)
+            raise errors.HostUnreachable("here: the connection was lost")
+        second.set()
+        until(host.ended, "the other probe was not ended", 60)
+        raise errors.Interrupted("here: interrupted")
+
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Gone(stage.script, target, options))
+    monkeypatch.setattr(agent_client, "probe", probe)
+    made = stage(provision.validate)
+    assert (made.exit_code, str(made.error).partition("\n")[0]) == (3, "here: the connection was lost")
 
 
 PARTS = [

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import certifiedhosts
 import pytest
 from fakehost import store_of_the_test
 from nightlymachine import FINISHED, T4, UNITS, Machine
-from records_for_tests import PASSED, record
+from records_for_tests import PASSED, SNAPSHOT, record
 
 from gpuprep import errors, records, remote
 from gpuprep.agent import host_paths
@@ -482,6 +483,21 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage) -> None
     assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
     stage.last()
     assert stage.machine.known == [night(day).run_id for day in (21, 20, 19)], "what is here does not travel again"
+
+
+def test_two_names_of_a_machine_are_one_host_whichever_command_meets_them(stage: Stage) -> None:
+    """As `drift` joins them, and in any order: the night is stored once."""
+    found = found_last_night(after=certifiedhosts.machine(SNAPSHOT, gpu="GPU-a"))
+    path = f"{host_paths.DRIFT_RESULTS}/results/{found.run_id}.json"
+    stage.machine.files |= {host_paths.DRIFT_LAST: records.to_json(found), path: records.to_json(found)}
+    stage.machine.script.keys |= dict.fromkeys(("gpu-7", "10.0.0.7"), certifiedhosts.KEYS["a"])
+    stage.machine.script.keys["of-an-image"] = certifiedhosts.KEYS["b"]
+    for name in ("gpu-7", "of-an-image", "10.0.0.7", "gpu-7"):
+        stage.last(remote.Target(name))
+    assert sorted(stage.store.names_of("gpu-7")) == ["10.0.0.7", "gpu-7"]
+    assert stage.store.names_of("of-an-image") == ["of-an-image"], "its result is of before its key"
+    assert sorted(run.host for run in stage.store.runs()) == ["gpu-7", "of-an-image"]
+    assert any("10.0.0.7 is the host that is also called gpu-7" in told for told in stage.told)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import random
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,27 @@ def test_names_follow_on_both_databases(store_url: str) -> None:
         other = dataclasses.replace(here, machine="9" * 32, hardware="9" * 32, gpus=frozenset({"GPU-9"}))
         assert len(opened.know("one", other, "2026-11-04T00:00:00+00:00").notes) >= 2
         assert [(one.name, one.host) for one in opened.names()] == [("one", "one"), ("two", "two")]
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_that_come_at_the_same_moment_are_as_many_hosts_as_in_any_order(store_url: str, seed: int) -> None:
+    machines = [
+        samehost.of(machine(WHOLE, letter * 32, hardware=letter * 32, gpu=f"GPU-{letter}", keys=letter), KEYS[letter])
+        for letter in "abcd"
+    ]
+    names = [f"n{number:02}" for number in range(24)]
+    random.Random(seed).shuffle(names)
+    opened = Store.open(store_url)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            moment = "2026-11-01T00:00:00+00:00"
+            list(pool.map(lambda name: opened.know(name, machines[int(name[1:]) % 4], moment), names))
+        for name in names:
+            assert sorted(opened.names_of(name)) == [
+                one for one in sorted(names) if int(one[1:]) % 4 == int(name[1:]) % 4
+            ]
     finally:
         opened.close()
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import fakeprograms
 import pytest
-from builders import bare_snapshot, load
+from builders import bare_snapshot, load, on_arm64
 from fakehost import all_offered
 from finishedt4 import HERE, T4
 from workflowstage import Stage, stage
 
-from gpuprep import errors
+from gpuprep import errors, records
 from gpuprep.workflows import provision, runs, sources
 
 __all__ = ["stage"]  # a fixture
@@ -342,14 +342,15 @@ def test_what_could_not_be_tried_is_a_note_of_the_plan(stage: Stage) -> None:
     assert "not tried, as the host has no pip yet: nvidia-cudnn-cu12 in the Python index" in str(made.plan)
 
 
-def asked_of(stage: Stage, system: str, **options: Any) -> dict[str, Any]:
+def asked_of(stage: Stage, system: str | records.Snapshot, **options: Any) -> dict[str, Any]:
     questions: list[dict[str, Any]] = []
 
     def archives(question: dict[str, Any]) -> str:
         questions.append(question)
         return all_offered(question)
 
-    stage.script.snapshots, stage.script.archives = [bare_snapshot(system)], archives
+    stage.script.snapshots = [bare_snapshot(system) if isinstance(system, str) else system]
+    stage.script.archives = archives
     assert stage(provision.plan, **options).exit_code == 0
     return questions[0]
 
@@ -377,6 +378,38 @@ def test_red_hats_systems_are_asked_for_what_each_step_takes_from_where(
     if nvidia:
         assert nvidia["key"].endswith("/x86_64/D42D0685.pub")
         assert (len(nvidia["fingerprint"]), nvidia["lists"]) == (40, False)
+
+
+@pytest.mark.parametrize(
+    ("system", "uri", "key", "vault"),
+    [
+        ("rocky9", "rhel9/sbsa/", "rhel9/sbsa/D42D0685.pub", "https://dl.rockylinux.org/vault/rocky/9.7/AppStream/aarch64/os/"),
+        ("ubuntu2404", "ubuntu2404/sbsa/", "-----BEGIN PGP PUBLIC KEY BLOCK-----", ""),
+    ],
+)  # fmt: skip
+def test_an_arm_machine_is_asked_for_the_packages_of_its_architecture(
+    stage: Stage, system: str, uri: str, key: str, vault: str
+) -> None:
+    profile = load("t4", containers={"toolkit": "auto"})
+    question = asked_of(stage, on_arm64(bare_snapshot(system)), profile=profile)
+    by_name = {repository["name"]: repository for repository in question["repositories"]}
+    assert by_name["nvidia"]["uri"] == f"https://developer.download.nvidia.com/compute/cuda/repos/{uri}"
+    assert key in by_name["nvidia"]["key"]
+    assert by_name["container_toolkit"]["uri"].endswith("/rpm/aarch64/" if vault else "/deb/arm64/")
+    assert question["vault"] == vault
+    assert "clang" in question["packages"]
+    assert "nasm" not in [*question["packages"], *question["off_packages"]]
+
+
+def test_the_key_of_ubuntu_26_comes_from_one_package_for_all_machines(stage: Stage) -> None:
+    profile = load("t4", driver={"source": "nvidia"}, cudnn={"version": "9.14.0.64"})
+    for snapshot, folder in (
+        (bare_snapshot("ubuntu2604"), "x86_64"),
+        (on_arm64(bare_snapshot("ubuntu2604")), "sbsa"),
+    ):
+        (nvidia,) = asked_of(stage, snapshot, profile=profile)["repositories"]
+        assert nvidia["uri"].endswith(f"/repos/ubuntu2604/{folder}/")
+        assert nvidia["key"].endswith("/repos/ubuntu2604/x86_64/cuda-keyring_1.1-1_all.deb")
 
 
 def test_a_simulated_machine_uses_the_users_mirrors() -> None:

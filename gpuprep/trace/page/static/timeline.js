@@ -100,6 +100,7 @@ class Timeline {
     [this.from, this.to] = [this.low, this.high];
     Object.assign(this, lanesOf(this.data, this.low, this.high));
     this.picked = null; // {lane, at}: a lane and a place in its rows
+    this.named = ""; // of the picked event, until the view or the search says something else
     this.found = null; // {gpu: Set, cpu: Set, list}: what the search finds
     this.canvas = el("canvas", { tabindex: "0", role: "application", id: "timeline", "aria-describedby": "timeline-help timeline-shown",
       "aria-label": "Timeline of threads and streams" });
@@ -182,7 +183,8 @@ class Timeline {
     pen.fillStyle = colours.ink;
     for (const lane of this.lanes) if (lane.label) pen.fillText(fitting(pen, named(lane), (this.side || width) - 12), 6, lane.named);
     this.drawPicked(colours);
-    const words = `Shown of ${this.name}: ${time(this.from - this.low)} to ${time(this.to - this.low)}, ${page.figure(this.shown)} events` +
+    // What was picked stays said when the page is drawn again at another width, as the open details make it.
+    const words = this.named || `Shown of ${this.name}: ${time(this.from - this.low)} to ${time(this.to - this.low)}, ${page.figure(this.shown)} events` +
       (this.left ? `; ${page.figure(this.left)} lie deeper than this picture` : "") +
       (this.found ? `; found by the search: ${page.figure(this.found.list.length)}` : "");
     if (this.said.textContent !== words) this.said.textContent = words;
@@ -242,10 +244,11 @@ class Timeline {
 
   // ---------------------------------------------------------------- moving
 
-  view(from, to) {
+  view(from, to, named = "") {
     const whole = this.high - this.low, width = limited(to - from, Math.min(LEAST_NS, whole), whole);
     this.from = limited(from + (to - from - width) / 2, this.low, this.high - width);
     this.to = this.from + width;
+    this.named = named;
     this.draw();
     this.remember();
   }
@@ -285,12 +288,12 @@ class Timeline {
     this.picked = picked;
     const { lane, at } = picked, row = lane.rows[at], [start, end] = [lane.start[row], lane.end[row]];
     const width = this.to - this.from;
-    if (end < this.from || start > this.to) this.view(start - width * 0.4, start + width * 0.6);
-    else this.draw();
+    const named = show ? "" : `${page.plain(this.data.nameOf(lane.kind, row))}, ${lane.name}, ${time(end - start)}. Enter shows more.`;
+    if (end < this.from || start > this.to) this.view(start - width * 0.4, start + width * 0.6, named);
+    else { this.named = named; this.draw(); }
     const top = lane.y, { box } = this;
     if (top < box.scrollTop || top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
     if (show) this.details();
-    else this.said.textContent = `${page.plain(this.data.nameOf(lane.kind, row))}, ${lane.name}, ${time(end - start)}. Enter shows more.`;
   }
 
   step(by) {
@@ -388,6 +391,7 @@ class Timeline {
     const words = text.trim().toLowerCase();
     if (words === (this.words || "")) return; // Enter may have searched already, and stands at a match
     this.words = words;
+    this.named = "";
     this.found = null;
     if (words) {
       const has = name => name.toLowerCase().includes(words), { data } = this;
