@@ -6,8 +6,8 @@
             assert seen.faults() == []                                      # each fault is a line
             assert "t4-01" in seen.text
 
-`visit` opens a page (file:// or http://), waits until it is loaded, lets axe-core check it, and closes it. A `Visit`
-has what was seen. `do` works with the page before it is looked at, in the way of playwright's sync API:
+`visit` opens a page (file:// or http://), waits until it is loaded and not busy, lets axe-core check it, and
+closes it. A `Visit` has what was seen. `do` works with the page before it is looked at, in the way of playwright's sync API:
 
     seen = chromium.visit(url, do=lambda page: page.get_by_role("link", name="t4-01").click())
 
@@ -195,12 +195,13 @@ class Chromium:
             context.add_cookies([{"name": name, "value": value, "url": home} for name, value in cookies.items()])
             page = context.new_page()
             _listen(page, url, seen)
-            response = page.goto(url, wait_until="load")
+            response = page.goto(url)
+            _wait(page)
             if response:
                 seen.status, seen.headers = response.status, response.headers
             if do:
                 seen.answer = do(page)
-                page.wait_for_load_state("load")
+                _wait(page)
             seen.url, seen.title, seen.text = page.url, page.title(), page.inner_text("body")
             if options["java_script_enabled"]:
                 seen.wider, seen.overlaps = page.evaluate(WIDER), page.evaluate(ON_EACH_OTHER)
@@ -212,6 +213,11 @@ class Chromium:
         finally:
             context.close()
         return seen
+
+
+def _wait(page: Page) -> None:
+    page.wait_for_load_state("load")
+    page.wait_for_selector("[aria-busy=true]", state="detached")  # a page of a trace unpacks its profile first
 
 
 def _listen(page: Page, url: str, seen: Visit) -> None:

@@ -15,18 +15,28 @@ page.part = async number => {
   return { document, data };
 };
 
+// Says that the content is on its way, until the newest of such works has ended.
+let works = 0;
+const busy = async work => {
+  const content = document.getElementById("content"), mine = ++works;
+  content.setAttribute("aria-busy", "true");
+  try { await work(); } finally { if (mine === works) content.removeAttribute("aria-busy"); }
+};
+
 const start = async () => {
   const opening = document.getElementById("opening"), state = page.state;
   opening.hidden = false;
   addEventListener("hashchange", async () => {
     const before = state.view, id = document.activeElement?.id;
-    await page.route();
+    await busy(page.route);
     if (id) document.getElementById(id)?.focus(); // what had it was drawn again
     if (state.view !== before) { scrollTo(0, 0); document.getElementById("content").focus({ preventScroll: true }); }
   });
   try {
-    if (document.getElementById("job")) Object.assign(page.job, await json(packed("job")));
-    await page.route();
+    await busy(async () => {
+      if (document.getElementById("job")) Object.assign(page.job, await json(packed("job")));
+      await page.route();
+    });
   } catch (error) {
     if (!state.data) opening.textContent = `This page could not unpack its profile: ${error.message}. It needs a current browser ` +
       "(Chrome 80, Firefox 113, Safari 16.4 or later).";
