@@ -20,7 +20,7 @@ from gpuprep.checks.drift.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.paths import check_state_dir, private_folder, state_dir
 from gpuprep.performance.trend import Measurement
-from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, to_json
+from gpuprep.records import DecodeError, ProfileRef, RunRecord, Source, Status, ended, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
 from gpuprep.records.findings import findings_of
 from gpuprep.store import baselines, fleet, hostnames, migrations, retention, storedrecord
@@ -420,6 +420,11 @@ class Store:
         """Whether it is stored which host this name is, found or said by the user."""
         with self._transaction(write=False) as connection:
             return hostnames.has_row(connection, name)
+
+    def profile_file(self, host: str, command: str, profile: ProfileRef) -> str | None:
+        """The path of the profile's file, as the newest run of `command` on this host had it; None without one."""
+        with self._transaction(write=False) as connection:
+            return certified_rows.profile_file(connection, host, command, profile)
 
     def names(self) -> list[Named]:
         """All names whose host identity is known; names of one host are adjacent."""

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.records import Source, Status
+from gpuprep.records import ProfileRef, Source, Status
 from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.store import hostnames
 from gpuprep.store.tables import certified, latest, runs, storable
@@ -92,9 +92,24 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
 
 
 def _options(connection: Connection, run_id: str) -> RecordedOptions | None:
-    """None: the record is damaged (soundrows.py)."""
+    """None: the record is damaged."""
+    record = _plain(connection, run_id)
+    return RecordedOptions.read(record.get("options", {})) if record else None
+
+
+def _plain(connection: Connection, run_id: str) -> dict[str, Any]:
+    """The record as it is stored, for one of its members; {}: it is damaged (soundrows.py)."""
     text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
-    return None if text is None else RecordedOptions.read(json.loads(text).get("options", {}))
+    return json.loads(text) if text else {}
+
+
+def profile_file(connection: Connection, host: str, command: str, profile: ProfileRef) -> str | None:
+    """The path of the profile's file in the newest run of `command` with this profile; None without one."""
+    for run_id in ids(connection, host, command, AT_A_TIME):
+        used = _plain(connection, run_id).get("profile") or {}
+        if (used.get("name"), used.get("sha256")) == (profile.name, profile.sha256):
+            return str(used.get("path"))
+    return None
 
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:

@@ -146,9 +146,10 @@ def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
 def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
     """Make these names one host; each must have a row in host_names. Other rows keep their names."""
     hosts = {first_of(connection, known_name) for known_name in (name, *others)}
-    known = _rows(connection, host_names.c.host.in_(hosts))
-    first = min(known, key=lambda entry: (entry.name != entry.host, entry.seen_at, entry.name)).host
-    connection.execute(host_names.update().where(host_names.c.host.in_(hosts)).values(host=first))
+    order = (host_names.c.name != host_names.c.host, host_names.c.seen_at, host_names.c.name)
+    known = sa.select(host_names.c.host).where(host_names.c.host.in_(hosts)).order_by(*order).limit(1)
+    first = connection.execute(known).scalar_one()
+    connection.execute(host_names.update().where(host_names.c.host.in_(hosts - {first})).values(host=first))
     if by_hand:
         connection.execute(host_names.update().where(host_names.c.name.in_([name, *others])).values(by_hand=by_hand))
 

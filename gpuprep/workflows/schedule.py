@@ -64,7 +64,6 @@ OLDEST_PYTHON = (3, 10)
 MOST_NAMED = 3  # findings in a note
 CHOICES = ("at", "random_delay_minutes", "probe")  # of the profile's `drift`, which options can set
 MOST_KNOWN = 1000  # run ids that go along in one command line
-MOST_SCHEDULES = 20  # in which the file of a host's profile is looked for
 
 
 def schedule(
@@ -416,13 +415,15 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
-    profile = _profile_here(run, store, plan.profile if plan else None)
-    again = _typed(run, "drift schedule", profile)
+
+    def again() -> str:
+        return _typed(run, "drift schedule", _profile_here(run, store, plan.profile if plan else None))
+
     if not there.word(DRIFT_LAST):
         when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
         raise HostError(
             f"{run.target.name}: it has not checked itself yet{when}",
-            f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again}`",
+            f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again()}`",
             where=run.target.name,
         )
     newest = [record for path, record in kept.items() if there.text(path) == there.text(DRIFT_LAST)]
@@ -446,7 +447,7 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
         ended = record.verdict.summary if record.verdict else "no verdict"
         raise HostError(
             f"{run.target.name}: {why} ({ended}), so its present state is not known",
-            status if timer.runs else f"no timer runs there; run `{again}`",
+            status if timer.runs else f"no timer runs there; run `{again()}`",
             where=run.target.name,
         )
 
@@ -471,12 +472,7 @@ def _profile_here(run: Run, store: Store | None, wanted: ProfileRef | None) -> s
         return "PROFILE"
     if wanted.name in available():
         return wanted.name
-    if store is not None:
-        for run_id in store.ids(run.target.name, "schedule", MOST_SCHEDULES):
-            used = store.get(run_id).profile
-            if used is not None and used.name == wanted.name and used.sha256 == wanted.sha256:
-                return used.path
-    return "PROFILE"
+    return (store and store.profile_file(run.target.name, "schedule", wanted)) or "PROFILE"
 
 
 def _known(run: Run, store: Store | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -39,7 +39,7 @@ section() {{ printf '\\n%s %s\\n' "$mark" "$1"; }}
 file() {{ section "$1"; if test -f "$1"; then head -c {FILE_BYTES + 1} -- "$1"; fi; }}
 """
 _MACHINE = f"""
-section hostname; uname -n; cat /etc/hostname 2>/dev/null
+section hostname; cat /proc/sys/kernel/hostname /etc/hostname 2>/dev/null
 section boot; cat {BOOT_ID} 2>/dev/null
 """
 _TIMER_STATE = f"""
@@ -63,8 +63,12 @@ MOST_KEPT_BYTES = 24 * MIB
 READ = f"""{_HEAD}
 file {DRIFT_LAST}
 file {DRIFT_PLAN}
-for id in $(ls -r {DRIFT_RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
-  case " $known " in *" $id "*) ;; *) file "{DRIFT_RESULTS}/results/$id.json" ;; esac
+set -- {DRIFT_RESULTS}/results/*.json
+test $# -le {MOST_KEPT} || shift $(($# - {MOST_KEPT}))
+for path in "$@"; do
+  id=${{path##*/}} id=${{id%.json}}
+  case "$id" in *[!0-9A-Za-z-]*) continue ;; esac
+  case " $known " in *" $id "*) ;; *) file "$path" ;; esac
 done
 {_MACHINE}
 {_TIMER_STATE}
@@ -205,12 +209,11 @@ def renew(run: Run, host: Host) -> None:
 def _ask(host: Host, command: str, *, become: bool) -> Found:
     mark = f"== {secrets.token_hex(16)}"
     done = host.run(f"mark='{mark}'\n{command}", become=become, timeout=TIMEOUT_SECONDS)
-    _, *rest = re.split(rf"^{mark} (\S+)\n", done.stdout, flags=re.MULTILINE)
-    names, texts = rest[::2], [text.removesuffix("\n") for text in rest[1::2]]
-    sections = dict(zip(names, texts, strict=True))
+    _, *parts = done.stdout.split(f"\n{mark} ")
+    sections = {name: text for name, _, text in (part.partition("\n") for part in parts)}
     word = sections.get("now", "").strip()
     now = moment(word)
-    wrong = _unusable(sections, names, done)
+    wrong = _unusable(sections, len(parts), done)
     if wrong or now is None:
         wrong = wrong or f"{one_line(word, 40)!r} is no time of day"
         raise HostError(
@@ -221,12 +224,12 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
     return Found(sections, now)
 
 
-def _unusable(sections: Mapping[str, str], names: Sequence[str], done: CommandResult) -> str:
+def _unusable(sections: Mapping[str, str], parts: int, done: CommandResult) -> str:
     """Why the answer cannot be used; "" if it can. Any user who may log in on the host could have forged it."""
-    if not names:
+    if not sections:
         output = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
         return one_line(output[-1]) if output else "it says nothing"
-    if len(names) != len(sections):
+    if parts != len(sections):
         return "it answers twice to one question"
     if large := next((name for name, text in sections.items() if len(text) > FILE_BYTES), ""):
         return f"{one_line(large, 100)} is larger than {FILE_BYTES // MIB} MiB"
