@@ -81,8 +81,8 @@ def _archive(entry: Mapping[str, Any]) -> Archive:
 
 
 def _rpm(entry: Mapping[str, Any]) -> RpmSystem:
-    lists = {name: tuple(entry[name]) for name in ("files", "disabled")}
-    driver = {"files": entry["files"], "dist": entry["dist"], **entry["driver"]} if "driver" in entry else None
-    return RpmSystem(
-        **{**entry, **lists, "release": Release(**entry["release"]), "driver": driver and _archive(driver)}
-    )
+    fields = {**entry, "release": Release(**entry["release"])}
+    fields.update({name: tuple(entry[name]) for name in ("files", "disabled")})
+    if "driver" in entry:
+        fields["driver"] = _archive({"files": entry["files"], "dist": entry["dist"], **entry["driver"]})
+    return RpmSystem(**fields)
