@@ -7,7 +7,8 @@
             assert "t4-01" in seen.text
 
 `visit` opens a page (file:// or http://), waits until it is loaded and not busy, lets axe-core check it, and
-closes it. A `Visit` has what was seen. `do` works with the page before it is looked at, in the way of playwright's sync API:
+closes it. A `Visit` has what was seen. `do` works with the page before it is looked at, in the way of playwright's sync
+API:
 
     seen = chromium.visit(url, do=lambda page: page.get_by_role("link", name="t4-01").click())
 
