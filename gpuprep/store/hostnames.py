@@ -49,7 +49,7 @@ def all_names(connection: Connection) -> list[Named]:
 
 def _rows(connection: Connection, which: sa.ColumnElement[bool]) -> list[Named]:
     query = sa.select(host_names).where(which).order_by(host_names.c.host, host_names.c.name)
-    rows = connection.execute(query).mappings()
+    rows = connection.execute(query).mappings().all()
     return [Named(row["name"], row["host"], _identity(row["identity"]), row["seen_at"], row["by_hand"]) for row in rows]
 
 
@@ -65,7 +65,7 @@ def of_host(connection: Connection, name: str) -> list[str]:
     name = storable(name)
     mine = sa.select(host_names.c.host).where(host_names.c.name == name).scalar_subquery()
     query = sa.select(host_names.c.name).where(host_names.c.host == mine).order_by(host_names.c.name)
-    return [name, *(other for other in connection.execute(query).scalars() if other != name)]
+    return [name, *(other for other in connection.execute(query).scalars().all() if other != name)]
 
 
 def first_of(connection: Connection, name: str) -> str:

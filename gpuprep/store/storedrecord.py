@@ -89,9 +89,9 @@ def _leave_out(value: Any, made: Any) -> None:
         for name, member in list(made.items()):
             if name in defaults and _same(member, defaults[name]):
                 del made[name]
-            elif name not in opaque:
+            elif type(member) in (dict, list) and name not in opaque:
                 _leave_out(getattr(value, name), member)
-    elif isinstance(value, (tuple, list)):
+    elif isinstance(value, (tuple, list)) and any(type(member) in (dict, list) for member in made):
         for item, member in zip(value, made, strict=True):
             _leave_out(item, member)
     elif isinstance(value, Mapping) and len(value) == len(made):  # else two of its keys are one in JSON
