@@ -10,8 +10,8 @@ read.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.records import ProfileRef, Source, Status
+from gpuprep.records import DecodeError, ProfileRef, Source, Status, from_json_value
 from gpuprep.records.recorded_options import RecordedOptions
+from gpuprep.records.serialize import plain_json
 from gpuprep.store import hostnames
 from gpuprep.store.tables import certified, latest, runs, storable
 
@@ -98,17 +99,22 @@ def _options(connection: Connection, run_id: str) -> RecordedOptions | None:
 
 
 def _plain(connection: Connection, run_id: str) -> dict[str, Any]:
-    """The record as it is stored, for one of its members; {}: it is damaged (soundrows.py)."""
+    """The record as it is stored, for one of its members; {}: it is damaged."""
     text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
-    return json.loads(text) if text else {}
+    try:
+        document = plain_json(text or "")
+    except DecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def profile_file(connection: Connection, host: str, command: str, profile: ProfileRef) -> str | None:
     """The path of the profile's file in the newest run of `command` with this profile; None without one."""
     for run_id in ids(connection, host, command, AT_A_TIME):
-        used = _plain(connection, run_id).get("profile") or {}
-        if (used.get("name"), used.get("sha256")) == (profile.name, profile.sha256):
-            return str(used.get("path"))
+        with contextlib.suppress(DecodeError):  # it has no profile, or is damaged
+            used = from_json_value(ProfileRef, _plain(connection, run_id).get("profile"))
+            if (used.name, used.sha256) == (profile.name, profile.sha256):
+                return used.path
     return None
 
 

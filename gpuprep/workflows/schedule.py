@@ -472,7 +472,8 @@ def _profile_here(run: Run, store: Store | None, wanted: ProfileRef | None) -> s
         return "PROFILE"
     if wanted.name in available():
         return wanted.name
-    return (store and store.profile_file(run.target.name, "schedule", wanted)) or "PROFILE"
+    file = store.profile_file(run.target.name, "schedule", wanted) if store is not None else None
+    return file or "PROFILE"
 
 
 def _known(run: Run, store: Store | None) -> list[str]:

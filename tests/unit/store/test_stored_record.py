@@ -125,6 +125,21 @@ def test_positions_that_are_none_are_a_damaged_row(store: Store, tmp_path: Path,
     assert list(store.export_records()) == [damaged]
 
 
+@pytest.mark.parametrize(
+    "damaged", ["[]", "{", '{"profile": []}', '{"profile": {"name": "own"}}', '{"profile": null}', ""]
+)
+def test_the_file_of_a_profile_is_found_behind_a_damaged_row(store: Store, tmp_path: Path, damaged: str) -> None:
+    own = records.ProfileRef("own", "/etc/own.yml", "f" * 64)
+    for run_id, second in (("20261122-023000-aaaaa", 0), ("20261122-023001-bbbbb", 1)):
+        began = f"2026-11-22T02:30:0{second}+00:00"
+        store.append(record(run_id, command="schedule", host="gpu-1", started_at=began, profile=own))
+    with table(tmp_path) as connection:
+        connection.execute("UPDATE runs SET record = ? WHERE run_id LIKE '%bbbbb'", (damaged,))
+    assert store.profile_file("gpu-1", "schedule", own) == "/etc/own.yml"
+    assert store.profile_file("gpu-1", "schedule", dataclasses.replace(own, sha256="0" * 64)) is None
+    assert store.profile_file("gpu-2", "schedule", own) is None
+
+
 def test_facts_that_did_not_change_are_stored_once(store: Store, tmp_path: Path) -> None:
     made = night()
     store.append(dataclasses.replace(made, before=made.after))
