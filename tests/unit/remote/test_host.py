@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -124,20 +124,24 @@ def test_the_key_with_which_a_host_answered_is_as_ssh_keygen_shows_it(trusted: S
         assert here.host_key() == ""
 
 
+def loses_a_command(host: remote.Host, breaks: Callable[[], None], mark: Path) -> None:
+    """`breaks` is called once the command has begun."""
+
+    def once_begun() -> None:
+        until(mark.exists, "the command did not begin")
+        breaks()
+
+    breaker = threading.Thread(target=once_begun)
+    breaker.start()
+    with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
+        host.run(f"touch {mark}; exec sleep infinity")
+    breaker.join()
+
+
 def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_path: Path) -> None:
-    mark = tmp_path / "started"
     with remote.Host(trusted.target()) as host:
         host.run("true")
-
-        def cut() -> None:
-            until(mark.exists, "the command did not begin")
-            trusted.stop()
-
-        cutter = threading.Thread(target=cut)
-        cutter.start()
-        with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
-            host.run(f"touch {mark}; exec sleep infinity")
-        cutter.join()
+        loses_a_command(host, trusted.stop, tmp_path / "started")
 
 
 def test_a_host_that_is_gone_behind_a_machine_that_answers(
@@ -145,21 +149,15 @@ def test_a_host_that_is_gone_behind_a_machine_that_answers(
 ) -> None:
     """As behind a jump host: the kernel's answers come, and sshd's do not. One that is only at work is waited for."""
     give_up_after(monkeypatch, 300)
-    mark = tmp_path / "started"
+
+    def freeze() -> None:
+        for process in trusted.sessions():
+            process.suspend()
+
     with remote.Host(trusted.target()) as host:
         assert host.run("sleep 1; echo 1").stdout == "1\n"
         give_up_after(monkeypatch, 1)
-
-        def freeze() -> None:
-            until(mark.exists, "the command did not begin")
-            for process in trusted.sessions():
-                process.suspend()
-
-        freezer = threading.Thread(target=freeze)
-        freezer.start()
-        with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
-            host.run(f"touch {mark}; exec sleep infinity")
-        freezer.join()
+        loses_a_command(host, freeze, tmp_path / "started")
 
 
 # ---------------------------------------------------------------- host keys
